@@ -142,7 +142,7 @@ mod tests {
             let deepest = nested(MAX_NESTED - 1);
             assert_eq!(heard(&Op::Count, &deepest).map(|asked| asked.selector), Some(deepest));
             assert!(Asked::of("pool", &Op::Count, &nested(MAX_NESTED)).is_none());
-            let read: Result<Selector, _> = decode(&encode(&nested(100)).expect("it is written"));
+            let read: Result<Selector, _> = decode(&encode(&nested(200)).expect("it is written"));
             assert!(read.is_err(), "what is nested deeply is not read");
         }
     }

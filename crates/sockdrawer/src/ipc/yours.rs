@@ -1,5 +1,7 @@
 //! The verdict of a predecessor: which of the connections that it offered are the successor's.
 
+use serde_bytes::ByteBuf;
+
 /// Connections of which the predecessor has closed its copies.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -8,7 +10,7 @@ pub(crate) struct Yours {
     /// Notes that came for them meanwhile.
     pub(crate) noted: Vec<Noted>,
     /// All of them, in order: most are for many connections.
-    pub(crate) notes: Vec<Vec<u8>>,
+    pub(crate) notes: Vec<ByteBuf>,
     /// Another part follows, and decides with this one.
     pub(crate) more: bool,
     /// Their pool: each part is of one. Empty: that of the last offer.

@@ -49,26 +49,11 @@ pub enum Selector {
     /// Connections accepted at this address, with the port that the system chose.
     Listener(Address),
     /// Connections that this selector does not match.
-    Not(#[serde(with = "alone")] Box<Selector>),
+    Not(Box<Selector>),
     /// Connections that all of these selectors match; an empty list matches all.
     Every(Vec<Selector>),
     /// Connections that at least one of these selectors matches; an empty list matches none.
     Any(Vec<Selector>),
-}
-
-/// A selector in another is written as a list of one, as the parts of `Every` and `Any` are: a decoder bounds the depth of lists only.
-mod alone {
-    use super::Selector;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(selector: &Selector, to: S) -> Result<S::Ok, S::Error> {
-        [selector].serialize(to)
-    }
-
-    pub(super) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Box<Selector>, D::Error> {
-        let [selector] = <[Selector; 1]>::deserialize(from)?;
-        Ok(Box::new(selector))
-    }
 }
 
 impl Selector {

@@ -165,7 +165,7 @@ mod tests {
         let held =
             Held { connections: 3, next_id: u64::MAX, listeners, counts, begun: u64::MAX, pace: u64::MAX, ..Held::default() };
         let noted = vec![Noted { id: 1, notes: vec![0, 1, 9] }, Noted { id: 99, notes: vec![0] }];
-        let notes = vec![b"one".to_vec(), b"two".to_vec()];
+        let notes = vec![b"one".to_vec().into(), b"two".to_vec().into()];
         let yours = Yours { ids: vec![1, 2, 2, 3], noted, notes, ..Yours::default() };
         let listened = Listened { address: "127.0.0.1:1".to_owned(), sockets: 3, is_shared: true, name: None };
         let pools = vec![Pooled { name: "a pool".to_owned(), listeners: vec![listened] }];

@@ -5,7 +5,7 @@ use super::common::{PATIENCE, address, any_port, connect, read, tcp};
 use super::place::{Place, moved};
 use super::proxy::{self, HEAD, NAMES, OFFER, PREPARED, Packet, Proxy, Side, WELCOME, packet_socket, receive, send};
 use super::sums::{add, answer, build, message};
-use rmpv::Value;
+use ciborium::Value;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 use sockdrawer::upgrade::Replace;
 use sockdrawer::{Address, Config, Pool, Selector};
@@ -188,8 +188,8 @@ fn with_port(bytes: &[u8], port: u16) -> Vec<u8> {
 
 /// Gives each record of an offer the kernel's number for the socket that goes along here.
 fn with_cookies(packet: &[u8], sockets: &[OwnedFd]) -> Vec<u8> {
-    let (head, mut said) = packet.split_at(HEAD);
-    let mut offer = rmpv::decode::read_value(&mut said).expect("an offer");
+    let (head, said) = packet.split_at(HEAD);
+    let mut offer = ciborium::from_reader(said).expect("an offer");
     let mut sockets = sockets.iter();
     renew(&mut offer, &mut |name, value| {
         if name == "cookie" {
@@ -197,7 +197,7 @@ fn with_cookies(packet: &[u8], sockets: &[OwnedFd]) -> Vec<u8> {
         }
     });
     let mut packet = head.to_vec();
-    rmpv::encode::write_value(&mut packet, &offer).expect("memory takes it");
+    ciborium::into_writer(&offer, &mut packet).expect("memory takes it");
     packet
 }
 
@@ -205,7 +205,7 @@ fn with_cookies(packet: &[u8], sockets: &[OwnedFd]) -> Vec<u8> {
 fn renew(value: &mut Value, with: &mut impl FnMut(&str, &mut Value)) {
     match value {
         Value::Map(fields) => fields.iter_mut().for_each(|(name, value)| {
-            with(name.as_str().unwrap_or_default(), value);
+            with(name.as_text().unwrap_or_default(), value);
             renew(value, with);
         }),
         Value::Array(values) => values.iter_mut().for_each(|value| renew(value, with)),

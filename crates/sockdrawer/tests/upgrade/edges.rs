@@ -322,9 +322,9 @@ fn a_newer_format_is_refused_and_garbage_is_left() {
         let (length, _) = rustix::net::recv(&socket, &mut answer, rustix::net::RecvFlags::empty()).expect("an answer, or an end");
         String::from_utf8_lossy(&answer[..length]).into_owned()
     };
-    let formats = rmpv::Value::Map(vec![("lowest_format".into(), 2.into()), ("highest_format".into(), 3.into())]);
+    let formats = ciborium::Value::Map(vec![("lowest_format".into(), 2.into()), ("highest_format".into(), 3.into())]);
     let mut hello = Vec::new();
-    rmpv::encode::write_value(&mut hello, &rmpv::Value::Map(vec![("Hello".into(), formats)])).expect("memory takes it");
+    ciborium::into_writer(&ciborium::Value::Map(vec![("Hello".into(), formats)]), &mut hello).expect("memory takes it");
     let refused = says(&hello);
     assert!(refused.contains("it speaks formats 1 to 1, the new one 2 to 3"), "{refused}");
     for garbage in [&b"\xff garbage"[..], b"", &hello[..9]] {

@@ -1,6 +1,6 @@
 //! Stands between the two processes of an upgrade: passes each packet on with its descriptors, and notes what it was.
 
-use rmpv::Value;
+use ciborium::Value;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -155,20 +155,24 @@ pub(crate) fn send(to: &OwnedFd, bytes: &[u8], descriptors: &[OwnedFd]) {
 
 /// Returns which message a packet has, and the ids in it.
 pub(crate) fn read(from: Side, bytes: &[u8]) -> Packet {
-    let said = rmpv::decode::read_value(&mut &bytes[HEAD..]).expect("a message");
-    let (name, body) = said.as_map().map_or((&said, &Value::Nil), |said| (&said[0].0, &said[0].1));
-    let name = name.as_str().expect("a name");
+    let said = ciborium::from_reader::<Value, _>(&bytes[HEAD..]).expect("a message");
+    let (name, body) = said.as_map().map_or((&said, &Value::Null), |said| (&said[0].0, &said[0].1));
+    let name = name.as_text().expect("a name");
     let kind = NAMES.iter().position(|known| *known == name).expect("a message of the format");
     let ids = match kind {
-        YOURS => list(body, "ids").iter().filter_map(Value::as_u64).collect(),
-        OFFER => list(body, "records").iter().filter_map(|record| field(record, "id")?.as_u64()).collect(),
+        YOURS => list(body, "ids").iter().filter_map(number).collect(),
+        OFFER => list(body, "records").iter().filter_map(|record| number(field(record, "id")?)).collect(),
         _ => Vec::new(),
     };
     Packet { from, kind, ids, bytes: Bytes(bytes.to_vec()) }
 }
 
+fn number(value: &Value) -> Option<u64> {
+    value.as_integer()?.try_into().ok()
+}
+
 fn field<'v>(of: &'v Value, name: &str) -> Option<&'v Value> {
-    of.as_map()?.iter().find(|(known, _)| known.as_str() == Some(name)).map(|(_, value)| value)
+    of.as_map()?.iter().find(|(known, _)| known.as_text() == Some(name)).map(|(_, value)| value)
 }
 
 fn list<'v>(of: &'v Value, name: &str) -> &'v [Value] {

@@ -129,7 +129,7 @@ impl EventLoop {
         self.connections.timers.look_at_clock();
         self.acceptor.look_at_policy(&self.connections.io);
         let (mut seated, mut notes) = (Vec::new(), HashMap::<u64, Vec<Note>>::new());
-        let all: Vec<Arc<[u8]>> = yours.notes.into_iter().map(Arc::from).collect();
+        let all: Vec<Arc<[u8]>> = yours.notes.into_iter().map(|note| note.into_vec().into()).collect();
         for Noted { id, notes: at } in yours.noted {
             let of_one = at.iter().filter_map(|at| all.get(*at as usize)).map(|note| Note::Bytes(note.clone()));
             notes.insert(id, of_one.collect());

@@ -536,7 +536,7 @@ impl Connections {
             }
         }
         if !gone.noted.is_empty() {
-            gone.notes = self.moving.notes.iter().map(|note| note.to_vec()).collect();
+            gone.notes = self.moving.notes.iter().map(|note| note.to_vec().into()).collect();
         }
         self.moving.ids(|frozen| frozen.offered).into_iter().for_each(|id| self.thaw(id));
         self.moving.forget_notes();
