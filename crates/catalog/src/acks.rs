@@ -158,7 +158,7 @@ impl<C: Consumer> Connection<C> {
     }
 
     /// Takes what there is of whole messages and payloads. Returns whether it went well and whether an ack left.
-    fn take(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> (parse::Parsed, bool) {
+    fn take(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> (parse::ParsedAcks, bool) {
         // Copies, which the loop over messages can keep in registers.
         let (mut last, mut unacked, mut acked) = (self.last, self.unacked, false);
         let out = cx.out();

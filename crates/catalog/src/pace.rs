@@ -256,7 +256,7 @@ impl<A: Ask + Clone + Sync, M: Meter, F: Fn() -> M + Send + Sync + 'static> Serv
     }
 }
 
-enum State {
+enum AskingState {
     /// Connected after this time; not yet told.
     New(Duration),
     /// The next question is due then.
@@ -274,7 +274,7 @@ enum State {
 pub struct Asking<M, A> {
     pace: Arc<Pace>,
     ask: A,
-    state: State,
+    state: AskingState,
     /// Moment at which its life is over.
     ends: Option<Instant>,
     done: u32,
@@ -287,15 +287,15 @@ pub struct Asking<M, A> {
 impl<M: Meter, A: Ask> Asking<M, A> {
     /// Creates the connection to `peer`.
     pub fn new(pace: Arc<Pace>, ask: A, peer: &Peer) -> Asking<M, A> {
-        let state = State::New(peer.connect_time());
+        let state = AskingState::New(peer.connect_time());
         Asking { pace, ask, state, ends: None, done: 0, heard: false, stopping: false, end: None, meter: PhantomData }
     }
 
     fn waiting_for(&self) -> Phase {
         match self.state {
-            State::Asked { .. } => Phase::Answer,
-            State::Resting(_) if self.heard => Phase::Closed,
-            State::New(_) | State::Resting(_) => Phase::Unused,
+            AskingState::Asked { .. } => Phase::Answer,
+            AskingState::Resting(_) if self.heard => Phase::Closed,
+            AskingState::New(_) | AskingState::Resting(_) => Phase::Unused,
         }
     }
 
@@ -311,7 +311,7 @@ impl<M: Meter, A: Ask> Asking<M, A> {
 
     /// Rests until `due`: asks now, sets the timer for it, or ends.
     fn rest(&mut self, due: Instant, cx: &mut Context<'_>) -> Step {
-        self.state = State::Resting(due);
+        self.state = AskingState::Resting(due);
         if self.stopping {
             return self.end(End::Stopped);
         }
@@ -334,7 +334,7 @@ impl<M: Meter, A: Ask> Asking<M, A> {
         if self.pace.budget.take(done, 1) == 0 {
             return self.end(End::Complete);
         }
-        self.state = State::Asked { scheduled: due, sent: now };
+        self.state = AskingState::Asked { scheduled: due, sent: now };
         cx.set_timer(self.pace.timeout);
         meter::<M>(cx).asked();
         self.ask.ask(cx);
@@ -344,7 +344,7 @@ impl<M: Meter, A: Ask> Asking<M, A> {
 
 impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
     fn opened(&mut self, cx: &mut Context<'_>) -> Step {
-        if let State::New(took) = self.state {
+        if let AskingState::New(took) = self.state {
             meter::<M>(cx).connected(took);
         }
         let now = cx.now();
@@ -353,7 +353,7 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
     }
 
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        let State::Asked { scheduled, sent } = self.state else {
+        let AskingState::Asked { scheduled, sent } = self.state else {
             return self.fail(Phase::Verify, None, End::Failed, cx);
         };
         let now = cx.now();
@@ -379,23 +379,23 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
 
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
         match self.state {
-            State::Resting(due) => {
+            AskingState::Resting(due) => {
                 let step = self.rest(due, cx);
                 // A connection that reads a late answer asks late because of the server; where the timer was late, this side held it up.
-                if let State::Asked { sent, .. } = self.state {
+                if let AskingState::Asked { sent, .. } = self.state {
                     meter::<M>(cx).lag(sent - due);
                 }
                 step
             }
-            State::New(_) | State::Asked { .. } => self.fail(Phase::Answer, TIMED_OUT, End::Failed, cx),
+            AskingState::New(_) | AskingState::Asked { .. } => self.fail(Phase::Answer, TIMED_OUT, End::Failed, cx),
         }
     }
 
     /// Looks at the interval again: it has changed.
     fn notified(&mut self, _note: Note, cx: &mut Context<'_>) -> Step {
         match self.state {
-            State::Resting(_) => self.rest(self.pace.interval.soon(self.pace.seed, cx), cx),
-            State::New(_) | State::Asked { .. } => Step::Continue,
+            AskingState::Resting(_) => self.rest(self.pace.interval.soon(self.pace.seed, cx), cx),
+            AskingState::New(_) | AskingState::Asked { .. } => Step::Continue,
         }
     }
 
@@ -403,17 +403,17 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
     fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
         self.stopping = true;
         match self.state {
-            State::Resting(_) => self.end(End::Stopped),
-            State::New(_) | State::Asked { .. } => Step::Continue,
+            AskingState::Resting(_) => self.end(End::Stopped),
+            AskingState::New(_) | AskingState::Asked { .. } => Step::Continue,
         }
     }
 
     fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
         let interval = &self.pace.interval;
         let next = match self.state {
-            State::New(_) => None,
-            State::Resting(due) => Some(due),
-            State::Asked { scheduled, .. } => Some(interval.after(scheduled, cx.now())),
+            AskingState::New(_) => None,
+            AskingState::Resting(due) => Some(due),
+            AskingState::Asked { scheduled, .. } => Some(interval.after(scheduled, cx.now())),
         };
         if self.end.is_none_or(|end| matches!(end, End::Lost | End::Failed)) && !self.stopping {
             next.into_iter().for_each(|due| interval.leave(due));

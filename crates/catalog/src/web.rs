@@ -20,8 +20,8 @@ mod request;
 pub use answer::Answer;
 pub use request::Request;
 
-use answer::Written;
-use request::{MAX_HEAD, Parsed};
+use answer::WrittenAnswer;
+use request::{MAX_HEAD, ParsedRequest};
 use sockdrawer::blocking::Connection;
 use sockdrawer::{After, Context, Delegate, Group, Handle, Input, Note, Peer, Protocol, Service, Settings, Step};
 use std::collections::BTreeMap;
@@ -144,7 +144,7 @@ impl Service for Web {
     type Protocol = Conversation;
 
     fn open(&self, _peer: &Peer) -> Conversation {
-        Conversation { web: self.clone(), state: State::Fresh, silence: None }
+        Conversation { web: self.clone(), state: WebState::Fresh, silence: None }
     }
 
     fn needs_peer_address(&self) -> bool {
@@ -156,13 +156,13 @@ impl Service for Web {
 #[derive(Debug)]
 pub struct Conversation {
     web: Web,
-    state: State,
+    state: WebState,
     /// Time until the next request must have come.
     silence: Option<Silence>,
 }
 
 #[derive(Debug)]
-enum State {
+enum WebState {
     /// No request has begun, and none was answered.
     Fresh,
     /// Part of a request has come.
@@ -205,7 +205,7 @@ impl Conversation {
     }
 
     fn answer(&mut self, request: Request) -> Step {
-        self.state = State::Answering;
+        self.state = WebState::Answering;
         self.silence = None;
         let Web { pages, closes, .. } = self.web.clone();
         Step::Delegate(Delegate::new(move |connection| {
@@ -214,9 +214,9 @@ impl Conversation {
             let answer = pages.answer(&request, connection);
             let next = if closes { Next::Close } else { Next::Request };
             let (unsent, next) = match answer.write(&request, closes, connection) {
-                Ok(Written::Group(group)) => (Vec::new(), Next::Join(group)),
-                Ok(Written::Unsent(bytes)) => (bytes, next),
-                Ok(Written::Sent) => (Vec::new(), next),
+                Ok(WrittenAnswer::Group(group)) => (Vec::new(), Next::Join(group)),
+                Ok(WrittenAnswer::Unsent(bytes)) => (bytes, next),
+                Ok(WrittenAnswer::Sent) => (Vec::new(), next),
                 // The client is gone, or does not read.
                 Err(_) => return After::End,
             };
@@ -235,11 +235,11 @@ impl Conversation {
             }
             _ if cx.draining() => return Step::Close,
             Next::Request => {
-                self.state = State::Resting;
+                self.state = WebState::Resting;
                 self.wait(IDLE, cx);
             }
             Next::Join(group) => {
-                self.state = State::Streaming;
+                self.state = WebState::Streaming;
                 cx.clear_timer();
                 cx.join(group);
             }
@@ -255,22 +255,22 @@ impl Protocol for Conversation {
     }
 
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        if let State::Streaming = self.state {
+        if let WebState::Streaming = self.state {
             input.take_all();
             return Step::Continue;
         }
         match request::parse(input, self.web.max_body) {
-            Parsed::Whole(request) => self.answer(request),
-            Parsed::Refused(status, why) => Conversation::refuse(status, &why, cx),
-            Parsed::Part { expects_leave } => {
-                let left = matches!(self.state, State::Receiving { left: true });
-                if let State::Resting = self.state {
+            ParsedRequest::Whole(request) => self.answer(request),
+            ParsedRequest::Refused(status, why) => Conversation::refuse(status, &why, cx),
+            ParsedRequest::Part { expects_leave } => {
+                let left = matches!(self.state, WebState::Receiving { left: true });
+                if let WebState::Resting = self.state {
                     cx.set_timer(REQUEST_WITHIN);
                 }
                 if expects_leave && !left {
                     cx.send(b"HTTP/1.1 100 Continue\r\n\r\n");
                 }
-                self.state = State::Receiving { left: left || expects_leave };
+                self.state = WebState::Receiving { left: left || expects_leave };
                 Step::Continue
             }
         }
@@ -294,19 +294,19 @@ impl Protocol for Conversation {
 
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
         match self.state {
-            State::Resting => Step::Close,
+            WebState::Resting => Step::Close,
             _ => Conversation::refuse(408, "the request did not come within 10 s: send it at once", cx),
         }
     }
 
     fn draining(&mut self, cx: &mut Context<'_>) -> Step {
         match self.state {
-            State::Fresh | State::Resting => Step::Close,
-            State::Streaming => {
+            WebState::Fresh | WebState::Resting => Step::Close,
+            WebState::Streaming => {
                 cx.send(LAST_CHUNK);
                 Step::Close
             }
-            State::Receiving { .. } | State::Answering => Step::Continue,
+            WebState::Receiving { .. } | WebState::Answering => Step::Continue,
         }
     }
 }

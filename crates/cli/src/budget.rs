@@ -6,7 +6,7 @@ use sockdrawer_load::Plan;
 use sockdrawer_load::budget::{Budget, Need};
 
 /// A budget, and what it adds to the line that a run starts with.
-pub(crate) struct Told {
+pub(crate) struct BudgetLine {
     pub(crate) budget: Budget,
     pub(crate) words: String,
 }
@@ -15,17 +15,17 @@ pub(crate) struct Told {
 ///
 /// # Errors
 /// What it lacks, when it does not fit.
-pub(crate) fn keep_within(plan: &mut Plan, force: bool) -> Result<Told, Need> {
+pub(crate) fn keep_within(plan: &mut Plan, force: bool) -> Result<BudgetLine, Need> {
     let budget = Budget::of(plan);
     if force {
-        return Ok(Told { budget, words: String::new() });
+        return Ok(BudgetLine { budget, words: String::new() });
     }
     if let Some(need) = budget.lacking() {
         return Err(need.clone());
     }
     let words = resting(plan, &budget);
     plan.connect_rate = budget.rate.or(plan.connect_rate);
-    Ok(Told { budget, words })
+    Ok(BudgetLine { budget, words })
 }
 
 /// Refuses a run that lacks something.

@@ -7,7 +7,7 @@ use crate::limits;
 use crate::load::stop_by_signals;
 use crate::outcome::{Exit, Failure};
 use crate::print::Output;
-use crate::trial::{Live, exit, until, usage};
+use crate::trial::{TrialProgress, exit, until, usage};
 use crate::values::{Target, Url, chosen_seed, count};
 use sockdrawer::Address;
 use sockdrawer_load::Stop;
@@ -84,7 +84,7 @@ fn carry_out(
     };
     let trial = Trial::start(&options).map_err(refused)?;
     output.tell(start(&options))?;
-    let mut live = Live::new(options.until).allowing(options.allow_idle_close);
+    let mut live = TrialProgress::new(options.until).allowing(options.allow_idle_close);
     let (stopped, show) = (|within| stop.wait(within), |progress: &Progress| live.show(progress));
     let report = match &mut builds {
         None => trial.finish(&stopped, show),

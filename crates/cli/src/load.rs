@@ -2,7 +2,7 @@
 
 use crate::agents::Machines;
 use crate::arguments::{LoadArguments, Policy};
-use crate::budget::{self, Told};
+use crate::budget::{self, BudgetLine};
 use crate::junit::Junit;
 use crate::outcome::{Exit, Failure};
 use crate::print::Output;
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     }
     // Agents look at what their own machines have.
     let force = arguments.force || arguments.many.asked_for();
-    let Told { budget, words } = budget::keep_within(&mut plan, force).map_err(|need| budget::refused(&plan, &need))?;
+    let BudgetLine { budget, words } = budget::keep_within(&mut plan, force).map_err(|need| budget::refused(&plan, &need))?;
     let text = plan::text(&plan, &arguments.threshold);
     if arguments.dry_run {
         let begin = format!("{}{words}\n{budget}", words::start(&plan));

@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
     if let Some(why) = shared_network {
         output.tell(format_args!("the kernel's count of connections is not compared: {why}"))?;
     }
-    let mut live = Live::new(options.until);
+    let mut live = TrialProgress::new(options.until);
     let report = trial.finish(&|within| stop.wait(within), |progress| live.show(progress));
     live.end();
     output.tell(Table(&report))?;
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
     // A trial with a fault in it shows that fault.
     if options.sabotage.is_none() && !stop.wait(Duration::ZERO) {
         let times = itself::times(options.until);
-        let mut live = Live::new(Until::Changes(times));
+        let mut live = TrialProgress::new(Until::Changes(times));
         let clients = (options.model, options.connections, options.kept, options.seed);
         let itself = itself::run(times, clients, &|within| stop.wait(within), |progress| live.show(progress))?;
         live.end();
@@ -146,7 +146,7 @@ fn start(options: &Options) -> String {
 }
 
 /// Display of how far the trial is: one line on a terminal, nothing elsewhere.
-pub(crate) struct Live {
+pub(crate) struct TrialProgress {
     on_terminal: bool,
     until: Until,
     /// True where the trial allows that idle connections are closed: these are not lost.
@@ -154,13 +154,13 @@ pub(crate) struct Live {
     shown: Option<Duration>,
 }
 
-impl Live {
-    pub(crate) fn new(until: Until) -> Live {
-        Live { on_terminal: stderr().is_terminal(), until, idle_close: false, shown: None }
+impl TrialProgress {
+    pub(crate) fn new(until: Until) -> TrialProgress {
+        TrialProgress { on_terminal: stderr().is_terminal(), until, idle_close: false, shown: None }
     }
 
-    pub(crate) fn allowing(self, idle_close: bool) -> Live {
-        Live { idle_close, ..self }
+    pub(crate) fn allowing(self, idle_close: bool) -> TrialProgress {
+        TrialProgress { idle_close, ..self }
     }
 
     pub(crate) fn show(&mut self, progress: &Progress) {
@@ -241,10 +241,11 @@ mod tests {
         let mut seen = Seen::default();
         seen.connects = 5;
         let progress = Progress { elapsed: Duration::from_millis(1500), changes: 30, seen };
-        let line = Live { on_terminal: true, until: Until::Passed(Duration::from_secs(10)), idle_close: false, shown: None }
-            .line(&progress);
+        let line =
+            TrialProgress { on_terminal: true, until: Until::Passed(Duration::from_secs(10)), idle_close: false, shown: None }
+                .line(&progress);
         assert_eq!(line, "1.5/10 s, 30 changes, 5 connects, 0 failed, 0 lost, 0 wrong bytes");
-        let line = Live { on_terminal: true, until: Until::Changes(50), idle_close: false, shown: None }.line(&progress);
+        let line = TrialProgress { on_terminal: true, until: Until::Changes(50), idle_close: false, shown: None }.line(&progress);
         assert_eq!(line, "30/50 changes, 1.5 s, 5 connects, 0 failed, 0 lost, 0 wrong bytes");
     }
 

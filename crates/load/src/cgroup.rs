@@ -18,8 +18,8 @@ const MEMORY: [(&str, &str, &str); 2] = [
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Limits {
     pub(crate) cpu: Option<Quota>,
-    pub(crate) memory: Option<Room>,
-    pub(crate) tasks: Option<Room>,
+    pub(crate) memory: Option<CgroupRoom>,
+    pub(crate) tasks: Option<CgroupRoom>,
 }
 
 /// A quota of CPU time, and how often it was used up until now.
@@ -34,7 +34,7 @@ pub(crate) struct Quota {
 
 /// A maximum, and what is left of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct CgroupRoom {
     pub(crate) max: u64,
     pub(crate) left: u64,
     /// The file that sets it.
@@ -100,7 +100,7 @@ impl Throttling {
     }
 }
 
-impl Room {
+impl CgroupRoom {
     /// Reads again what is left, of a maximum of memory.
     pub(crate) fn memory_left(&self) -> u64 {
         let used = self.file.parent().and_then(memory_used);
@@ -159,19 +159,19 @@ impl Way {
         self.folders.iter().filter_map(of).min_by(|one, other| one.cpus.total_cmp(&other.cpus))
     }
 
-    fn memory(&self) -> Option<Room> {
+    fn memory(&self) -> Option<CgroupRoom> {
         self.room(if self.is_v2 { MEMORY[1].0 } else { MEMORY[0].0 }, memory_used)
     }
 
-    fn tasks(&self) -> Option<Room> {
+    fn tasks(&self) -> Option<CgroupRoom> {
         self.room("pids.max", |folder| number(&folder.join("pids.current")))
     }
 
-    fn room(&self, name: &str, used: impl Fn(&Path) -> Option<u64>) -> Option<Room> {
+    fn room(&self, name: &str, used: impl Fn(&Path) -> Option<u64>) -> Option<CgroupRoom> {
         let of = |folder: &PathBuf| {
             let file = folder.join(name);
             let max = number(&file).filter(|max| *max < UNLIMITED)?;
-            Some(Room { max, left: max.saturating_sub(used(folder).unwrap_or(0)), file })
+            Some(CgroupRoom { max, left: max.saturating_sub(used(folder).unwrap_or(0)), file })
         };
         self.folders.iter().filter_map(of).min_by_key(|room| room.left)
     }
@@ -262,8 +262,12 @@ mod tests {
         let cpu = cpu.expect("a quota");
         assert_eq!((cpu.cpus, &cpu.file), (0.5, &machine.path("sys/fs/cgroup/pod/cpu.max")));
         let pod = |name: &str| machine.path(&format!("sys/fs/cgroup/pod/{name}"));
-        assert_eq!(memory, Some(Room { max: 134_217_728, left: 1, file: pod("memory.max") }), "the pod's is nearly used up");
-        assert_eq!(tasks, Some(Room { max: 20, left: 2, file: pod("pids.max") }));
+        assert_eq!(
+            memory,
+            Some(CgroupRoom { max: 134_217_728, left: 1, file: pod("memory.max") }),
+            "the pod's is nearly used up"
+        );
+        assert_eq!(tasks, Some(CgroupRoom { max: 20, left: 2, file: pod("pids.max") }));
         fs::write(pod("memory.current"), "0\n").expect("it can be written");
         let memory = machine.limits().memory.expect("the box's own");
         assert_eq!((memory.max, memory.left), (67_108_864, 37_108_864), "pages of files can be dropped");

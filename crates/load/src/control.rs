@@ -43,19 +43,19 @@ struct Control {
 }
 
 impl Service for Control {
-    type Protocol = Line;
+    type Protocol = OrderLine;
 
-    fn open(&self, _peer: &Peer) -> Line {
-        Line { orders: self.orders.clone() }
+    fn open(&self, _peer: &Peer) -> OrderLine {
+        OrderLine { orders: self.orders.clone() }
     }
 }
 
 /// Connection to a client that gives orders.
-struct Line {
+struct OrderLine {
     orders: Orders,
 }
 
-impl Line {
+impl OrderLine {
     fn answer(&self, line: &str) -> String {
         match line {
             "status" => serde_json::to_string(&self.orders.progress()).unwrap_or_else(|error| format!("error: {error}")),
@@ -74,7 +74,7 @@ impl Line {
     }
 }
 
-impl Protocol for Line {
+impl Protocol for OrderLine {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         while let Some(line) = input.line() {
             let answer = match std::str::from_utf8(line) {

@@ -23,11 +23,11 @@ const BOUNDS: [u64; 18] = [
 /// Metrics of a run, to which it writes its samples for collectors.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<KeptPage>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct KeptPage {
     workload: &'static str,
     target: String,
     /// The last one.
@@ -40,7 +40,7 @@ struct Kept {
 impl Metrics {
     /// Creates the metrics of a run of this plan, which has not begun.
     pub fn new(plan: &Plan) -> Metrics {
-        let kept = Kept {
+        let kept = KeptPage {
             workload: plan.workload.name(),
             target: plan.targets.iter().map(Address::to_string).collect::<Vec<_>>().join(" "),
             sample: Sample::default(),
@@ -60,7 +60,7 @@ impl Metrics {
         kept.sample.clone_from(sample);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, KeptPage> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -73,7 +73,7 @@ const LAG: Family =
 impl fmt::Display for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kept = self.lock();
-        let Kept { workload, target, sample, connect, handshake, operation } = &*kept;
+        let KeptPage { workload, target, sample, connect, handshake, operation } = &*kept;
         let mut to = Writer::new(Format::OpenMetrics);
         to.family(&RUN);
         to.sample(&[("version", env!("CARGO_PKG_VERSION")), ("workload", workload), ("target", target)], 1.0);

@@ -16,7 +16,7 @@ use crate::plan::{End, Plan};
 use crate::proc::{self, resident_bytes};
 use crate::rate::Due;
 use crate::report::{Action, Client, Connections, Report};
-use crate::schedule::Schedule;
+use crate::schedule::StageClock;
 use crate::series::{ClientSample, Counted, Done, Interval, PerSecond, Phase, Progress, Sample};
 use crate::server::{LEAST_CONNECTIONS, Server, ServerSample, Watch};
 use crate::stop::Stop;
@@ -68,7 +68,7 @@ pub struct Run<'a> {
     server_agent: Option<&'a mut ServerAgent>,
     start: Instant,
     started: SystemTime,
-    schedule: Schedule,
+    schedule: StageClock,
     orders: Orders,
     actions: Vec<Action>,
     /// Moment since which nothing begins.
@@ -140,14 +140,14 @@ impl<'a> Run<'a> {
 
     fn begin(
         plan: &'a Plan,
-        start: impl FnOnce(&[Address], &Schedule) -> Result<(Agents<'a>, Option<Instant>), Error>,
+        start: impl FnOnce(&[Address], &StageClock) -> Result<(Agents<'a>, Option<Instant>), Error>,
     ) -> Result<Run<'a>, Error> {
         let (server, watch) = match plan.targets.as_slice() {
             [] => Watch::here(|| Pool::start(server(plan)?), Pool::addresses).map(|(server, watch)| (Some(server), watch))?,
             targets => (None, Watch::there(targets, &plan.server_pids)),
         };
         let targets = server.as_ref().map_or_else(|| plan.targets.clone(), Pool::addresses);
-        let schedule = Schedule::new(plan);
+        let schedule = StageClock::new(plan);
         let aimed = schedule.aim().connections as u64;
         let now = Instant::now();
         let (agents, at) = start(&targets, &schedule)?;

@@ -10,7 +10,7 @@ const STEP: Duration = Duration::from_millis(200);
 
 /// Place of a run in its stages. Times are since its first connect.
 #[derive(Debug)]
-pub(crate) struct Schedule {
+pub(crate) struct StageClock {
     stages: Vec<Stage>,
     /// Number of the stage after the one under way.
     next: usize,
@@ -27,12 +27,12 @@ pub(crate) struct Schedule {
     stepped: Option<Duration>,
 }
 
-impl Schedule {
-    pub(crate) fn new(plan: &Plan) -> Schedule {
+impl StageClock {
+    pub(crate) fn new(plan: &Plan) -> StageClock {
         let (from, to) = if plan.stages.is_empty() { (plan.connections, plan.connections) } else { (0, 0) };
         let (stages, rate) = (plan.stages.clone(), plan.connect_rate);
         let stepped = plan.renews().then_some(Duration::ZERO);
-        let mut schedule = Schedule { stages, next: 0, from, to, began: Duration::ZERO, ends: None, rate, stepped };
+        let mut schedule = StageClock { stages, next: 0, from, to, began: Duration::ZERO, ends: None, rate, stepped };
         schedule.enter(Duration::ZERO);
         schedule
     }
@@ -141,16 +141,16 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn schedule(stages: &[(u64, usize)]) -> Schedule {
+    fn schedule(stages: &[(u64, usize)]) -> StageClock {
         let stages = stages.iter().map(|(time, connections)| Stage { time: at(*time), connections: *connections }).collect();
         let ping = Workload::ping(Duration::from_secs(1));
-        Schedule::new(&Plan { stages, connections: 100, connect_rate: Some(7.0), ..Plan::new(ping) })
+        StageClock::new(&Plan { stages, connections: 100, connect_rate: Some(7.0), ..Plan::new(ping) })
     }
 
     #[test]
     fn the_number_of_short_connections_follows_a_slope_in_steps() {
         let stages = [(10, 100), (5, 0)].map(|(time, connections)| Stage { time: at(time), connections }).to_vec();
-        let mut schedule = Schedule::new(&Plan { stages, connections: 100, ..Plan::new(Workload::Hello(Hello)) });
+        let mut schedule = StageClock::new(&Plan { stages, connections: 100, ..Plan::new(Workload::Hello(Hello)) });
         let ms = Duration::from_millis;
         let aim = |connections| Aim { connections, rate: None };
         assert_eq!(schedule.aim(), aim(2), "that of the end of the step");
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn a_slow_slope_begins_with_one() {
         let stages = vec![Stage { time: at(60), connections: 1 }];
-        let schedule = Schedule::new(&Plan { stages, connections: 1, ..Plan::new(Workload::Hello(Hello)) });
+        let schedule = StageClock::new(&Plan { stages, connections: 1, ..Plan::new(Workload::Hello(Hello)) });
         assert_eq!(schedule.aim().connections, 1);
     }
 

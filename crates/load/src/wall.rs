@@ -328,7 +328,7 @@ fn wall(name: &str, why: String, remedy: &str) -> Wall {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cgroup::Room;
+    use crate::cgroup::CgroupRoom;
     use crate::rate::Rate;
     use crate::report::tests;
 
@@ -489,7 +489,7 @@ mod tests {
         assert_eq!(name(&of_agents, &clean()), "none", "the quota of this process stops no client");
         assert_eq!(name(&with(throttled(100, 1), throttled(100, 50)), &clean()), "server CPU");
         assert_eq!(name(&with(throttled(100, 1), None), &clean()), "none", "a period is no limit");
-        let room = Room { max: 1 << 26, left: 1 << 20, file: "/sys/fs/cgroup/box/memory.max".into() };
+        let room = CgroupRoom { max: 1 << 26, left: 1 << 20, file: "/sys/fs/cgroup/box/memory.max".into() };
         let allowed = Limits { memory: Some(room), ..Limits::default() };
         let little = Evidence { allowed, allowed_left: Some(0.016), ..at_rest() }.wall(&clean()).expect("the memory");
         assert_eq!(

@@ -7,7 +7,7 @@ use crate::change::{Changed, Unchanged};
 use crate::document::{Format, MAX_BYTES};
 use crate::failure::Failure;
 use crate::metrics;
-use crate::operator::{News, Operator, Places};
+use crate::operator::{News, Operator, OperatorPlaces};
 use crate::program_settings;
 use crate::replaced::Report;
 use crate::revisions::{Cause, Revision};
@@ -27,7 +27,7 @@ use std::time::Duration;
 
 /// Mode of the socket's file: only this user and root connect.
 const MODE: u32 = 0o600;
-pub(crate) const PLACES: Places = Places { clients: 1_024, of_peer: 1_024, silent: 992, answers: 32 };
+pub(crate) const PLACES: OperatorPlaces = OperatorPlaces { clients: 1_024, of_peer: 1_024, silent: 992, answers: 32 };
 /// Description in OpenAPI of the requests that each connection may make.
 pub(crate) const OPENAPI: &str = include_str!("control/openapi.json");
 const JSON: &str = "application/json";

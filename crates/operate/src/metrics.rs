@@ -3,7 +3,7 @@
 mod table;
 
 use crate::failure::Failure;
-use crate::operator::{Operator, Places};
+use crate::operator::{Operator, OperatorPlaces};
 use crate::program_settings;
 use crate::server::{Server, State};
 use crate::setting::Values;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use table::METRICS;
 
-pub(crate) const PLACES: Places = Places { clients: 64, of_peer: 32, silent: 16, answers: 4 };
+pub(crate) const PLACES: OperatorPlaces = OperatorPlaces { clients: 64, of_peer: 32, silent: 16, answers: 4 };
 
 /// Starts what collectors ask, if there is to be one.
 pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option<Pool>, Failure> {

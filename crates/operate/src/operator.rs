@@ -54,7 +54,7 @@ pub(crate) enum News {
 const BY_SIGNAL: Cause<'static> = Cause { what: "reload", by: "SIGHUP" };
 
 /// Connections that operators and their programs may have at once.
-pub(crate) struct Places {
+pub(crate) struct OperatorPlaces {
     /// Maximum number of clients: more are turned away.
     pub(crate) clients: usize,
     /// Maximum number of connections of one address. A Unix socket's peers have none.
@@ -83,8 +83,8 @@ impl Operator {
     }
 
     /// Starts a pool that operators and their programs ask, beside those of the configuration.
-    pub(crate) fn start_pool(&self, name: &str, web: Web, at: Listening, places: &Places) -> Result<Pool, Failure> {
-        let Places { clients, of_peer, silent, answers } = *places;
+    pub(crate) fn start_pool(&self, name: &str, web: Web, at: Listening, places: &OperatorPlaces) -> Result<Pool, Failure> {
+        let OperatorPlaces { clients, of_peer, silent, answers } = *places;
         let web = web.max_silent(silent);
         let mut config = Config::accept(web.clone()).listening(at).loops(1).workers(0).limit(clients);
         web.fit(&mut config.settings);

@@ -54,12 +54,12 @@ impl Carried {
 
 /// Keeps the totals.
 pub(crate) struct Ledger {
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptCounts>,
     pub(crate) began: SystemTime,
 }
 
 #[derive(Default)]
-struct Kept {
+struct KeptCounts {
     /// Totals that were shown last.
     shown: Totals,
     /// Sums of the pools that have ended.
@@ -77,7 +77,7 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, KeptCounts> {
         lock(&self.kept)
     }
 
@@ -144,7 +144,7 @@ impl Ledger {
     }
 }
 
-impl Kept {
+impl KeptCounts {
     /// Adds up what has ended. Returns what is ending.
     fn fold(&mut self, server: &Server) -> Vec<(String, Status)> {
         let (ended, ending): (Vec<_>, Vec<_>) = server.removed().into_iter().partition(|(_, status)| has_ended(status));

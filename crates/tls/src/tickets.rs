@@ -23,9 +23,9 @@ const MAX_TICKET: usize = 16 * 1024;
 /// A key is used for six hours and accepted for six more. Each follows from the one before it, which is then forgotten: what a later key
 /// decrypts does not tell what an earlier one did.
 #[derive(Clone)]
-pub struct Tickets(Arc<Mutex<Keys>>);
+pub struct Tickets(Arc<Mutex<TicketKeys>>);
 
-struct Keys {
+struct TicketKeys {
     /// The number of the period since 1970.
     period: u64,
     now: Key,
@@ -51,7 +51,7 @@ fn aead(key: &Secret) -> LessSafeKey {
     LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, &key[..]).expect("32 bytes are a key"))
 }
 
-impl Keys {
+impl TicketKeys {
     /// Turns to the next key, which is that of this period.
     fn turn(&mut self, period: u64) {
         let next = Key::new(follows(&self.now.secret, b"sockdrawer next ticket key"));
@@ -59,7 +59,7 @@ impl Keys {
         self.period = period;
     }
 
-    fn read(bytes: &[u8]) -> Option<Keys> {
+    fn read(bytes: &[u8]) -> Option<TicketKeys> {
         let (period, rest) = bytes.split_first_chunk()?;
         let (now, rest) = rest.split_first_chunk::<32>()?;
         let key = |secret: &[u8; 32]| {
@@ -68,7 +68,7 @@ impl Keys {
             Key::new(boxed)
         };
         let before = if rest.is_empty() { None } else { Some(key(rest.try_into().ok()?)) };
-        Some(Keys { period: u64::from_le_bytes(*period), now: key(now), before })
+        Some(TicketKeys { period: u64::from_le_bytes(*period), now: key(now), before })
     }
 }
 
@@ -107,7 +107,7 @@ impl Tickets {
     pub fn new() -> Tickets {
         let mut now = Box::<Secret>::default();
         SystemRandom::new().fill(&mut now[..]).expect("the system has random numbers");
-        Tickets(Arc::new(Mutex::new(Keys { period: period(), now: Key::new(now), before: None })))
+        Tickets(Arc::new(Mutex::new(TicketKeys { period: period(), now: Key::new(now), before: None })))
     }
 
     /// Returns the keys for another process of this program, which goes on with them: secret.
@@ -122,20 +122,20 @@ impl Tickets {
 
     /// Reads the keys that [`Tickets::export`] wrote; None where these are not such bytes.
     pub fn import(bytes: &[u8]) -> Option<Tickets> {
-        Keys::read(bytes).map(|keys| Tickets(Arc::new(Mutex::new(keys))))
+        TicketKeys::read(bytes).map(|keys| Tickets(Arc::new(Mutex::new(keys))))
     }
 
     /// Goes on with the keys that [`Tickets::export`] wrote in the process before this one, in all clones: for
     /// [`Upgrade::carry`](sockdrawer::Upgrade::carry), whose bytes come when servers have these already. Returns false, and changes nothing, where these are not such bytes.
     pub fn go_on(&self, bytes: &[u8]) -> bool {
-        let Some(keys) = Keys::read(bytes) else { return false };
+        let Some(keys) = TicketKeys::read(bytes) else { return false };
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = keys;
         true
     }
 
     /// Returns the keys at a time. Where the clock goes back by a period or so they stay as they are. Where it was years ahead, they go on from the
     /// time that it says now: else none would be new before it is there again.
-    fn at(&self, period: u64) -> std::sync::MutexGuard<'_, Keys> {
+    fn at(&self, period: u64) -> std::sync::MutexGuard<'_, TicketKeys> {
         let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if keys.period > period.saturating_add(1) {
             keys.turn(period);

@@ -113,7 +113,7 @@ impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
             heard: None,
             armed: None,
             called: false,
-            state: State::Sending,
+            state: StreamState::Sending,
             end: None,
             meter: PhantomData,
         }
@@ -184,7 +184,7 @@ struct Batch {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum StreamState {
     Sending,
     /// No message follows; the server is told, and its end is awaited after the last ack.
     Finishing,
@@ -209,7 +209,7 @@ pub struct Streaming<M> {
     armed: Option<Instant>,
     /// A note to itself is under way.
     called: bool,
-    state: State,
+    state: StreamState,
     end: Option<End>,
     meter: PhantomData<fn() -> M>,
 }
@@ -218,8 +218,8 @@ impl<M: Meter> Streaming<M> {
     fn waiting_for(&self) -> Phase {
         match self.state {
             _ if self.written > self.acked => Phase::Answer,
-            State::Finishing => Phase::End,
-            State::Sending | State::Stopping => Phase::Closed,
+            StreamState::Finishing => Phase::End,
+            StreamState::Sending | StreamState::Stopping => Phase::Closed,
         }
     }
 
@@ -240,7 +240,7 @@ impl<M: Meter> Streaming<M> {
 
     /// Returns the number of messages that may be sent now, with room for `room` bytes of output.
     fn allowed(&self, now: Instant, room: usize) -> u64 {
-        if self.state != State::Sending || self.batches.len() == self.batches.capacity() || room == 0 {
+        if self.state != StreamState::Sending || self.batches.len() == self.batches.capacity() || room == 0 {
             return 0;
         }
         let options = &self.stream.options;
@@ -258,7 +258,7 @@ impl<M: Meter> Streaming<M> {
 
     /// Sends the next batch if there may be one, and sees to it that it is called again.
     fn send_on(&mut self, cx: &mut Context<'_>) -> Step {
-        if self.state != State::Sending {
+        if self.state != StreamState::Sending {
             self.arm(cx);
             return Step::Continue;
         }
@@ -273,7 +273,7 @@ impl<M: Meter> Streaming<M> {
             self.batches.push_back(Batch { end: self.written, sent: now });
         }
         if self.stream.options.budget.is_spent(self.written) {
-            self.state = State::Finishing;
+            self.state = StreamState::Finishing;
             self.arm(cx);
             return Step::EndOutput;
         }
@@ -302,7 +302,7 @@ impl<M: Meter> Streaming<M> {
     fn waiting_since(&self) -> Option<Instant> {
         match self.batches.front() {
             Some(oldest) => Some(oldest.sent),
-            None if self.state == State::Finishing => self.heard.or(self.start),
+            None if self.state == StreamState::Finishing => self.heard.or(self.start),
             None => None,
         }
     }
@@ -312,7 +312,7 @@ impl<M: Meter> Streaming<M> {
         let overdue = self.waiting_since().and_then(|since| since.checked_add(self.stream.options.timeout));
         let now = cx.now();
         // A message that is due already waits for acks, which call.
-        let due = (self.state == State::Sending).then(|| self.scheduled(self.written, now)).filter(|due| *due > now);
+        let due = (self.state == StreamState::Sending).then(|| self.scheduled(self.written, now)).filter(|due| *due > now);
         let Some(at) = overdue.into_iter().chain(due).min() else { return };
         if self.armed.is_none_or(|armed| armed > at) {
             cx.set_timer_at(at);
@@ -366,7 +366,7 @@ impl<M: Meter> Protocol for Streaming<M> {
         if covered.wrong || (self.acked == self.written && !input.is_empty()) {
             return self.fail(Phase::Verify, None, End::Failed, cx);
         }
-        if self.state == State::Stopping && self.acked == self.written {
+        if self.state == StreamState::Stopping && self.acked == self.written {
             self.end = Some(End::Stopped);
             return Step::Close;
         }
@@ -408,8 +408,8 @@ impl<M: Meter> Protocol for Streaming<M> {
 
     fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
         match self.state {
-            State::Finishing => return Step::Continue,
-            State::Sending | State::Stopping => self.state = State::Stopping,
+            StreamState::Finishing => return Step::Continue,
+            StreamState::Sending | StreamState::Stopping => self.state = StreamState::Stopping,
         }
         if self.acked < self.written {
             return Step::Continue;

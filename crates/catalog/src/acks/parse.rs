@@ -38,7 +38,7 @@ pub(super) struct Parser {
 
 /// Result of parsing: the bytes taken, and the reason why no more were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Parsed {
+pub(super) struct ParsedAcks {
     pub(super) taken: usize,
     /// The message after those taken is larger than allowed, or was refused.
     pub(super) refused: bool,
@@ -52,9 +52,9 @@ impl Parser {
         order: SizeOrder,
         consumer: &mut C,
         mut message: impl FnMut(u64),
-    ) -> Parsed {
+    ) -> ParsedAcks {
         let mut rest = bytes;
-        let until = |rest: &[u8], refused| Parsed { taken: bytes.len() - rest.len(), refused };
+        let until = |rest: &[u8], refused| ParsedAcks { taken: bytes.len() - rest.len(), refused };
         if self.payload_left > 0 {
             let (part, after) = rest.split_at(rest.len().min(self.payload_left as usize));
             if self.go_on(part, consumer) {
@@ -184,7 +184,7 @@ mod tests {
             let stream = [message(0).repeat(alike), message(MAX_PAYLOAD + 1)].concat();
             let mut count = 0;
             let parsed = Parser::default().parse(&stream, SizeOrder::Little, &mut Ignore, |_| count += 1);
-            assert_eq!((parsed, count), (Parsed { taken: alike * HEADER, refused: true }, alike));
+            assert_eq!((parsed, count), (ParsedAcks { taken: alike * HEADER, refused: true }, alike));
         }
     }
 }

@@ -24,13 +24,13 @@ use std::time::{Duration, Instant};
 /// ```
 pub fn two_reads(after: Duration) -> Behaviour {
     Behaviour::blocking(move |connection| {
-        let mut reader = Reader { connection, after, due: None, last: 0, unacked: 0 };
+        let mut reader = TwoReads { connection, after, due: None, last: 0, unacked: 0 };
         reader.serve()?;
         reader.flush()
     })
 }
 
-struct Reader<'a> {
+struct TwoReads<'a> {
     connection: &'a mut Connection,
     after: Duration,
     /// Moment at which the messages that wait are acknowledged; None: none waits.
@@ -39,7 +39,7 @@ struct Reader<'a> {
     unacked: u32,
 }
 
-impl Reader<'_> {
+impl TwoReads<'_> {
     /// Serves until the peer's end, a message that is too large, or the pool's wish between two messages.
     fn serve(&mut self) -> io::Result<()> {
         let mut header = [0; HEADER];

@@ -60,7 +60,7 @@ pub enum Unreadable {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum AnswerState {
     #[default]
     Status,
     /// The reader is at the start of a line of the head.
@@ -99,7 +99,7 @@ struct Head {
 /// Reads one answer after the other.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reader {
-    state: State,
+    state: AnswerState,
     head: Head,
     body: u64,
     /// Answers have no bodies, whatever their heads say: those to HEAD.
@@ -123,7 +123,7 @@ impl Reader {
         let mut used = 0;
         while let Some(step) = self.step(&bytes[used..], body)? {
             used += step;
-            if self.state == State::Body(0) {
+            if self.state == AnswerState::Body(0) {
                 return Ok((used, Progress::Whole(self.whole())));
             }
         }
@@ -132,13 +132,13 @@ impl Reader {
 
     /// Returns the answer, when the connection has ended and it was one that ends so.
     pub fn ended(&mut self) -> Option<Answer> {
-        (self.state == State::Rest).then(|| self.whole())
+        (self.state == AnswerState::Rest).then(|| self.whole())
     }
 
     fn whole(&mut self) -> Answer {
         let Head { status, is_old, is_chunked, closes, keeps, .. } = self.head;
         // RFC 9112, 9.3; and 6.1: an answer of HTTP/1.0 with a transfer coding is not to be trusted with another behind it.
-        let last = closes || self.state == State::Rest || status == 101 || (is_old && (!keeps || is_chunked.is_some()));
+        let last = closes || self.state == AnswerState::Rest || status == 101 || (is_old && (!keeps || is_chunked.is_some()));
         let body = self.body;
         *self = Reader { of_head: self.of_head, ..Reader::default() };
         Answer { status, body, last }
@@ -150,38 +150,38 @@ impl Reader {
             return Ok(None);
         }
         match self.state {
-            State::Status => self.status(bytes),
-            State::Field => self.field(bytes),
-            State::RestOfField => self.rest_of_line(bytes, State::Field),
-            State::Trailer => match end_of_lines(bytes) {
+            AnswerState::Status => self.status(bytes),
+            AnswerState::Field => self.field(bytes),
+            AnswerState::RestOfField => self.rest_of_line(bytes, AnswerState::Field),
+            AnswerState::Trailer => match end_of_lines(bytes) {
                 None => Ok(None),
-                Some(0) => self.rest_of_line(bytes, State::Trailer),
+                Some(0) => self.rest_of_line(bytes, AnswerState::Trailer),
                 Some(end) => {
-                    self.state = State::Body(0);
+                    self.state = AnswerState::Body(0);
                     Ok(Some(end))
                 }
             },
-            State::RestOfTrailer => self.rest_of_line(bytes, State::Trailer),
-            State::Rest => Ok(Some(self.body(bytes, body))),
-            State::Body(left) | State::Chunk(left) => {
+            AnswerState::RestOfTrailer => self.rest_of_line(bytes, AnswerState::Trailer),
+            AnswerState::Rest => Ok(Some(self.body(bytes, body))),
+            AnswerState::Body(left) | AnswerState::Chunk(left) => {
                 let here = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
                 let left = left - self.body(&bytes[..here], body) as u64;
                 self.state = match self.state {
-                    State::Chunk(_) if left == 0 => State::ChunkEnd,
-                    State::Chunk(_) => State::Chunk(left),
-                    _ => State::Body(left),
+                    AnswerState::Chunk(_) if left == 0 => AnswerState::ChunkEnd,
+                    AnswerState::Chunk(_) => AnswerState::Chunk(left),
+                    _ => AnswerState::Body(left),
                 };
                 Ok(Some(here))
             }
-            State::ChunkEnd => match end_of_lines(bytes) {
+            AnswerState::ChunkEnd => match end_of_lines(bytes) {
                 Some(0) => Err(Unreadable::Chunks),
                 None => Ok(None),
                 end => {
-                    self.state = State::ChunkSize;
+                    self.state = AnswerState::ChunkSize;
                     Ok(end)
                 }
             },
-            State::ChunkSize => self.chunk_size(bytes),
+            AnswerState::ChunkSize => self.chunk_size(bytes),
         }
     }
 
@@ -198,12 +198,12 @@ impl Reader {
     }
 
     /// Takes what there is of a line of no interest. `then` is the state at the start of the next.
-    fn rest_of_line(&mut self, bytes: &[u8], then: State) -> Result<Option<usize>, Unreadable> {
+    fn rest_of_line(&mut self, bytes: &[u8], then: AnswerState) -> Result<Option<usize>, Unreadable> {
         let end = bytes.iter().position(|byte| *byte == b'\n');
         self.state = match (end, then) {
             (Some(_), then) => then,
-            (None, State::Trailer) => State::RestOfTrailer,
-            (None, _) => State::RestOfField,
+            (None, AnswerState::Trailer) => AnswerState::RestOfTrailer,
+            (None, _) => AnswerState::RestOfField,
         };
         self.counted(end.map_or(bytes.len(), |end| end + 1))
     }
@@ -240,7 +240,7 @@ impl Reader {
         // A whole line has all 13 bytes.
         self.head.is_old = bytes[7] == b'0';
         self.head.status = bytes[9..12].iter().fold(0, |status, digit| 10 * status + u16::from(digit - b'0'));
-        self.state = State::Field;
+        self.state = AnswerState::Field;
         self.counted(end)
     }
 
@@ -252,7 +252,7 @@ impl Reader {
         }
         // The line before it goes on (RFC 9112, 5.2), and was of no interest: else it was taken with this one.
         if matches!(bytes[0], b' ' | b'\t') {
-            return self.rest_of_line(bytes, State::Field);
+            return self.rest_of_line(bytes, AnswerState::Field);
         }
         let name = bytes.iter().take(MAX_NAME).take_while(|byte| is_of_token(**byte)).count();
         // RFC 9112, 5.1: spaces before the colon are taken off.
@@ -267,7 +267,7 @@ impl Reader {
             14 if is(b"content-length") => Head::lengths,
             17 if is(b"transfer-encoding") => Head::codings,
             10 if is(b"connection") => Head::options,
-            _ => return self.rest_of_line(bytes, State::Field),
+            _ => return self.rest_of_line(bytes, AnswerState::Field),
         };
         let Some(end) = self.folded(bytes)? else { return Ok(None) };
         apply(&mut self.head, &bytes[name + spaces + 1..end]);
@@ -297,16 +297,16 @@ impl Reader {
             // Interim answers come before the one that counts.
             (102..200 | 100, ..) => {
                 self.head = Head { bytes: self.head.bytes, ..Head::default() };
-                State::Status
+                AnswerState::Status
             }
             // Behind 101 it is another protocol.
-            (101 | 204 | 304, ..) => State::Body(0),
-            _ if self.of_head => State::Body(0),
-            (_, Some(true), _) => State::ChunkSize,
-            (_, Some(false), _) => State::Rest,
+            (101 | 204 | 304, ..) => AnswerState::Body(0),
+            _ if self.of_head => AnswerState::Body(0),
+            (_, Some(true), _) => AnswerState::ChunkSize,
+            (_, Some(false), _) => AnswerState::Rest,
             _ if has_wrong_length => return Err(Unreadable::Lengths),
-            (_, None, Some(length)) => State::Body(length),
-            (_, None, None) => State::Rest,
+            (_, None, Some(length)) => AnswerState::Body(length),
+            (_, None, None) => AnswerState::Rest,
         };
         self.counted(end)
     }
@@ -324,9 +324,9 @@ impl Reader {
         self.state = match size.filter(|_| ends).ok_or(Unreadable::Chunks)? {
             0 => {
                 self.head.bytes = 0;
-                State::Trailer
+                AnswerState::Trailer
             }
-            size => State::Chunk(size),
+            size => AnswerState::Chunk(size),
         };
         Ok(Some(end))
     }

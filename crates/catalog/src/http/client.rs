@@ -2,7 +2,7 @@
 //! ends.
 
 use super::answer::{Answer, Progress, Reader};
-use super::request::Written;
+use super::request::WrittenRequest;
 use super::{ANSWER, After, Request};
 use crate::meter::{End, Meter, Phase, TIMED_OUT, ending, meter};
 use crate::numbers::scatter;
@@ -126,7 +126,7 @@ struct Course {
     /// Sum of the weights of all pages.
     weight: u64,
     /// The requests for the pages.
-    written: Vec<Written>,
+    written: Vec<WrittenRequest>,
     /// Requests so far, where there is something to choose.
     asked: AtomicU64,
     /// Length of the first body for each page, plus one; 0 while there is none.
@@ -187,7 +187,7 @@ impl<M: VisitMeter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> 
             course: self.course.clone(),
             remote: peer.remote(),
             reader: if self.course.visits.request.is_head() { Reader::of_head() } else { Reader::default() },
-            state: State::New { lag: peer.lag(), connect: peer.connect_time(), handshake: peer.handshake_time() },
+            state: VisitState::New { lag: peer.lag(), connect: peer.connect_time(), handshake: peer.handshake_time() },
             answers: 0,
             next: None,
             stopping: false,
@@ -215,7 +215,7 @@ pub struct Session<M> {
     course: Arc<Course>,
     remote: Option<SocketAddr>,
     reader: Reader,
-    state: State,
+    state: VisitState,
     answers: u64,
     /// Moment at which the next request is due; None: there is none, or it follows back to back.
     next: Option<Instant>,
@@ -225,7 +225,7 @@ pub struct Session<M> {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum VisitState {
     New {
         lag: Duration,
         connect: Duration,
@@ -254,18 +254,18 @@ impl<M: VisitMeter> Session<M> {
 
     fn waiting_for(&self) -> Phase {
         match self.state {
-            State::New { .. } | State::Asked(_) => Phase::Answer,
-            State::Ending(Some(_)) => Phase::End,
-            State::Resting if self.answers == 0 => Phase::Unused,
-            State::Ending(None) | State::Resting => Phase::Closed,
+            VisitState::New { .. } | VisitState::Asked(_) => Phase::Answer,
+            VisitState::Ending(Some(_)) => Phase::End,
+            VisitState::Resting if self.answers == 0 => Phase::Unused,
+            VisitState::Ending(None) | VisitState::Resting => Phase::Closed,
         }
     }
 
     /// Returns the page of the operation under way.
     fn page(&self) -> Option<usize> {
         match self.state {
-            State::Asked(Asked { visited, .. }) | State::Ending(Some(visited)) => Some(visited.page),
-            State::New { .. } | State::Ending(None) | State::Resting => None,
+            VisitState::Asked(Asked { visited, .. }) | VisitState::Ending(Some(visited)) => Some(visited.page),
+            VisitState::New { .. } | VisitState::Ending(None) | VisitState::Resting => None,
         }
     }
 
@@ -286,7 +286,7 @@ impl<M: VisitMeter> Session<M> {
             status: 0,
             as_first: true,
         };
-        self.state = State::Asked(Asked { visited, heard: false, exact: true });
+        self.state = VisitState::Asked(Asked { visited, heard: false, exact: true });
         cx.set_timer(self.course.visits.timeout);
         self.course.written[page].send(self.remote, |bytes| cx.send(bytes));
         Step::Continue
@@ -298,7 +298,7 @@ impl<M: VisitMeter> Session<M> {
         if self.stopping {
             return self.end(End::Stopped);
         }
-        (self.state, self.next) = (State::Resting, Some(due));
+        (self.state, self.next) = (VisitState::Resting, Some(due));
         match interval.get() {
             None => cx.clear_timer(),
             Some(_) if due > cx.now() => cx.set_timer_at(due),
@@ -319,7 +319,7 @@ impl<M: VisitMeter> Session<M> {
         let Answer { status, body, last } = answer;
         if status == 408 && last {
             // A server says it to a connection at rest, before the request had come: RFC 9110, 15.5.9.
-            self.state = State::Asked(Asked { heard: false, ..asked });
+            self.state = VisitState::Asked(Asked { heard: false, ..asked });
             if self.is_renewed(cx) {
                 return self.end(End::Complete);
             }
@@ -340,17 +340,17 @@ impl<M: VisitMeter> Session<M> {
         let good = failure.is_none().then_some(visited);
         if status == 101 {
             // Another protocol follows, in which nothing is said here.
-            self.state = State::Ending(None);
+            self.state = VisitState::Ending(None);
             return self.end(End::Complete);
         }
         match self.manner() {
             Manner::Once(Close::Server) => {
-                self.state = State::Ending(good);
+                self.state = VisitState::Ending(good);
                 return Step::Continue;
             }
             _ => good.iter().for_each(|visited| meter::<M>(cx).visited(visited)),
         }
-        self.state = State::Ending(None);
+        self.state = VisitState::Ending(None);
         match self.manner() {
             Manner::Once(Close::Rst) => {
                 self.end = Some(End::Complete);
@@ -371,7 +371,8 @@ impl<M: VisitMeter> Session<M> {
     /// Returns true where the server ended the connection before a byte of the answer: no failure where connections are kept, as RFC 9112, 9.3.1, has
     /// clients ask again then.
     fn is_renewed(&mut self, cx: &mut Context<'_>) -> bool {
-        let (State::Asked(Asked { heard: false, visited, .. }), Manner::KeepAlive { budget, .. }) = (self.state, self.manner())
+        let (VisitState::Asked(Asked { heard: false, visited, .. }), Manner::KeepAlive { budget, .. }) =
+            (self.state, self.manner())
         else {
             return false;
         };
@@ -380,7 +381,7 @@ impl<M: VisitMeter> Session<M> {
         }
         budget.give_back();
         self.next = Some(visited.scheduled);
-        self.state = State::Ending(None);
+        self.state = VisitState::Ending(None);
         meter::<M>(cx).renewed(false);
         true
     }
@@ -388,17 +389,17 @@ impl<M: VisitMeter> Session<M> {
     /// Returns true where the end of the stream, which has come, lies in no answer that is awaited, and counts it as what it is.
     fn ends_between_answers(&mut self, cx: &mut Context<'_>) -> bool {
         match self.state {
-            State::New { .. } => return false,
-            State::Asked(_) => return self.is_renewed(cx),
-            State::Resting if self.answers == 0 => return false,
-            State::Resting if self.next.is_some() => meter::<M>(cx).renewed(false),
-            State::Resting | State::Ending(None) => {}
-            State::Ending(Some(visited)) => {
+            VisitState::New { .. } => return false,
+            VisitState::Asked(_) => return self.is_renewed(cx),
+            VisitState::Resting if self.answers == 0 => return false,
+            VisitState::Resting if self.next.is_some() => meter::<M>(cx).renewed(false),
+            VisitState::Resting | VisitState::Ending(None) => {}
+            VisitState::Ending(Some(visited)) => {
                 let visited = Visited { ended: cx.now(), ..visited };
                 meter::<M>(cx).visited(&visited);
             }
         }
-        self.state = State::Ending(None);
+        self.state = VisitState::Ending(None);
         true
     }
 
@@ -416,7 +417,7 @@ impl<M: VisitMeter> Session<M> {
 
 impl<M: VisitMeter> Protocol for Session<M> {
     fn opened(&mut self, cx: &mut Context<'_>) -> Step {
-        let State::New { lag, connect, handshake } = self.state else { return Step::Continue };
+        let VisitState::New { lag, connect, handshake } = self.state else { return Step::Continue };
         meter::<M>(cx).connected(connect);
         let now = cx.now();
         let began = now.checked_sub(connect + handshake).unwrap_or(now);
@@ -431,14 +432,14 @@ impl<M: VisitMeter> Protocol for Session<M> {
     }
 
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        let State::Asked(mut asked) = self.state else {
+        let VisitState::Asked(mut asked) = self.state else {
             input.take_all();
             return match self.state {
                 // The answer was longer than it said.
-                State::Ending(Some(_)) => self.fail(Phase::Verify, None, End::Failed, cx),
+                VisitState::Ending(Some(_)) => self.fail(Phase::Verify, None, End::Failed, cx),
                 // No answer can be told from what was not asked for: RFC 9112, 9.2 has the connection ended.
-                State::Resting if self.answers == 0 => self.fail(Phase::Format, None, End::Failed, cx),
-                State::Resting => {
+                VisitState::Resting if self.answers == 0 => self.fail(Phase::Format, None, End::Failed, cx),
+                VisitState::Resting => {
                     self.ends_between_answers(cx);
                     self.end(End::Complete)
                 }
@@ -456,7 +457,7 @@ impl<M: VisitMeter> Protocol for Session<M> {
             asked.exact = asked.exact && expected.is_some_and(|expected| expected.starts_with(came));
             asked.visited.bytes += used as u64;
         }
-        self.state = State::Asked(asked);
+        self.state = VisitState::Asked(asked);
         match read {
             Ok((_, Progress::Part)) => Step::Continue,
             Ok((_, Progress::Whole(answer))) if input.is_empty() || answer.status == 101 => {
@@ -470,7 +471,7 @@ impl<M: VisitMeter> Protocol for Session<M> {
     }
 
     fn peer_ended(&mut self, cx: &mut Context<'_>) -> Step {
-        if let State::Asked(asked) = self.state
+        if let VisitState::Asked(asked) = self.state
             && let Some(answer) = self.reader.ended()
         {
             drop(self.answered(asked, answer, cx));
@@ -479,23 +480,23 @@ impl<M: VisitMeter> Protocol for Session<M> {
             return self.end(End::Complete);
         }
         match self.state {
-            State::Asked(Asked { heard: true, .. }) => self.fail(Phase::Cut, None, End::Lost, cx),
+            VisitState::Asked(Asked { heard: true, .. }) => self.fail(Phase::Cut, None, End::Lost, cx),
             _ => self.fail(self.waiting_for(), None, End::Lost, cx),
         }
     }
 
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
         match self.state {
-            State::Resting => {
+            VisitState::Resting => {
                 let Some(due) = self.next else { return self.end(End::Complete) };
                 let step = self.rest(due, None, cx);
                 // A late answer delays the next request because of the server; a late timer was this side's.
-                if let State::Asked(asked) = self.state {
+                if let VisitState::Asked(asked) = self.state {
                     meter::<M>(cx).lag(asked.visited.sent - due);
                 }
                 step
             }
-            State::Ending(None) => self.end(End::Complete),
+            VisitState::Ending(None) => self.end(End::Complete),
             _ => self.fail(self.waiting_for(), TIMED_OUT, End::Failed, cx),
         }
     }
@@ -503,7 +504,7 @@ impl<M: VisitMeter> Protocol for Session<M> {
     /// Looks at the interval again: it has changed.
     fn notified(&mut self, _note: Note, cx: &mut Context<'_>) -> Step {
         match (&self.course.visits.manner, self.state) {
-            (Manner::KeepAlive { interval, .. }, State::Resting) if self.next.is_some() => {
+            (Manner::KeepAlive { interval, .. }, VisitState::Resting) if self.next.is_some() => {
                 self.rest(interval.soon(self.course.visits.seed, cx), None, cx)
             }
             _ => Step::Continue,
@@ -514,7 +515,7 @@ impl<M: VisitMeter> Protocol for Session<M> {
     fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
         self.stopping = true;
         match self.state {
-            State::Ending(None) | State::Resting => self.end(End::Stopped),
+            VisitState::Ending(None) | VisitState::Resting => self.end(End::Stopped),
             _ => Step::Continue,
         }
     }
@@ -533,7 +534,7 @@ impl<M: VisitMeter> Protocol for Session<M> {
             interval.leave(next);
         }
         // The answer was counted: how the server ends then is its own affair.
-        if let (State::Ending(None), Closed::Error(_), None) = (self.state, why, self.end) {
+        if let (VisitState::Ending(None), Closed::Error(_), None) = (self.state, why, self.end) {
             self.end = Some(End::Complete);
         }
         let Some((end, failure)) = ending(why, self.end, self.waiting_for()) else { return };

@@ -50,7 +50,7 @@ impl Request {
     }
 
     /// Returns the request for `path`, to be sent many times.
-    pub(super) fn for_path(&self, path: &str, after: After) -> Written {
+    pub(super) fn for_path(&self, path: &str, after: After) -> WrittenRequest {
         let start = format!("{} {path} HTTP/1.1\r\n", self.method);
         let mut rest = String::new();
         if !self.has("User-Agent") {
@@ -73,21 +73,21 @@ impl Request {
         }
         rest += "\r\n";
         if self.has("Host") {
-            return Written { start: [start.as_bytes(), rest.as_bytes(), &self.body].concat(), rest: None };
+            return WrittenRequest { start: [start.as_bytes(), rest.as_bytes(), &self.body].concat(), rest: None };
         }
-        Written { start: (start + "Host: ").into_bytes(), rest: Some([b"\r\n", rest.as_bytes(), &self.body].concat()) }
+        WrittenRequest { start: (start + "Host: ").into_bytes(), rest: Some([b"\r\n", rest.as_bytes(), &self.body].concat()) }
     }
 }
 
 /// The bytes of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Written {
+pub(super) struct WrittenRequest {
     start: Vec<u8>,
     /// Rest of the request, after the address that the connection goes to; None: that is not in the request.
     rest: Option<Vec<u8>>,
 }
 
-impl Written {
+impl WrittenRequest {
     /// Hands `send` the request, in pieces. `to` is the server's address; None is a Unix socket.
     pub(super) fn send(&self, to: Option<SocketAddr>, mut send: impl FnMut(&[u8])) {
         send(&self.start);

@@ -27,7 +27,7 @@ enum Body {
 }
 
 /// Extent to which an answer is written.
-pub(super) enum Written {
+pub(super) enum WrittenAnswer {
     /// The whole answer.
     Sent,
     /// Nothing is written: these bytes are the connection's to send.
@@ -117,20 +117,20 @@ impl Answer {
     }
 
     /// Writes it, unless the connection does: what is short and whole it sends, and what a group is told once it has joined that.
-    pub(super) fn write(self, request: &Request, closes: bool, to: &mut impl Write) -> io::Result<Written> {
+    pub(super) fn write(self, request: &Request, closes: bool, to: &mut impl Write) -> io::Result<WrittenAnswer> {
         let in_chunks = !matches!(self.body, Body::Whole(_));
         let mut head = self.head(in_chunks, closes);
         if request.wants_head {
-            return Ok(Written::Unsent(head));
+            return Ok(WrittenAnswer::Unsent(head));
         }
         match self.body {
             Body::Whole(body) => {
                 head.extend(body);
                 if head.len() <= MAX_UNSENT {
-                    return Ok(Written::Unsent(head));
+                    return Ok(WrittenAnswer::Unsent(head));
                 }
                 to.write_all(&head)?;
-                Ok(Written::Sent)
+                Ok(WrittenAnswer::Sent)
             }
             Body::Stream(write) => {
                 to.write_all(&head)?;
@@ -138,11 +138,11 @@ impl Answer {
                 write(&mut chunks)?;
                 let chunks = chunks.into_inner().map_err(io::IntoInnerError::into_error)?;
                 chunks.0.write_all(b"0\r\n\r\n")?;
-                Ok(Written::Sent)
+                Ok(WrittenAnswer::Sent)
             }
             Body::Group(group) => {
                 to.write_all(&head)?;
-                Ok(Written::Group(group))
+                Ok(WrittenAnswer::Group(group))
             }
         }
     }

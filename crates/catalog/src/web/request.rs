@@ -33,9 +33,9 @@ impl Request {
     /// The answer to a request that is malformed or too long.
     pub fn read(input: &mut Input<'_>) -> Result<Option<Request>, Answer> {
         match parse(input, 0) {
-            Parsed::Whole(request) => Ok(Some(request)),
-            Parsed::Part { .. } => Ok(None),
-            Parsed::Refused(status, why) => Err(Answer::error(status, why)),
+            ParsedRequest::Whole(request) => Ok(Some(request)),
+            ParsedRequest::Part { .. } => Ok(None),
+            ParsedRequest::Refused(status, why) => Err(Answer::error(status, why)),
         }
     }
 
@@ -81,7 +81,7 @@ impl Request {
 }
 
 /// Content of the input: a request, a part of one, or none.
-pub(super) enum Parsed {
+pub(super) enum ParsedRequest {
     /// A request, taken from the input.
     Whole(Request),
     /// Nothing was taken.
@@ -94,16 +94,16 @@ pub(super) enum Parsed {
 }
 
 /// Takes a request from the input if it is whole.
-pub(super) fn parse(input: &mut Input<'_>, max_body: usize) -> Parsed {
-    let refused = |status, why: &str| Parsed::Refused(status, why.to_owned());
+pub(super) fn parse(input: &mut Input<'_>, max_body: usize) -> ParsedRequest {
+    let refused = |status, why: &str| ParsedRequest::Refused(status, why.to_owned());
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut head = httparse::Request::new(&mut fields);
     let length = match head.parse(input.bytes()) {
         Ok(httparse::Status::Complete(length)) if length <= MAX_HEAD => length,
-        Ok(httparse::Status::Partial) if input.bytes().len() < MAX_HEAD => return Parsed::Part { expects_leave: false },
+        Ok(httparse::Status::Partial) if input.bytes().len() < MAX_HEAD => return ParsedRequest::Part { expects_leave: false },
         Ok(_) => return refused(431, "the head of the request has more than 8192 bytes: send fewer or shorter fields"),
         Err(httparse::Error::TooManyHeaders) => return refused(431, "the request has more than 64 fields: send fewer"),
-        Err(error) => return Parsed::Refused(400, format!("not a request of HTTP/1.1: {error}")),
+        Err(error) => return ParsedRequest::Refused(400, format!("not a request of HTTP/1.1: {error}")),
     };
     let mut request = Request { method: head.method.unwrap_or_default().to_owned(), ..Request::default() };
     request.fields = owned(head.headers);
@@ -125,10 +125,10 @@ pub(super) fn parse(input: &mut Input<'_>, max_body: usize) -> Parsed {
         _ => return refused(400, "Content-Length is no number: send one"),
     };
     if body > max_body {
-        return Parsed::Refused(413, format!("the body has {body} bytes, {max_body} are taken: send less"));
+        return ParsedRequest::Refused(413, format!("the body has {body} bytes, {max_body} are taken: send less"));
     }
     if input.bytes().len() - length < body {
-        return Parsed::Part { expects_leave };
+        return ParsedRequest::Part { expects_leave };
     }
     let Some((path, query)) = target(head.path.unwrap_or_default()) else {
         return refused(400, "the target is no path: write such as /status?pool=web, with %XX for other bytes than letters");
@@ -136,7 +136,7 @@ pub(super) fn parse(input: &mut Input<'_>, max_body: usize) -> Parsed {
     (request.path, request.query) = (path, query);
     request.body = input.bytes()[length..length + body].to_vec();
     input.take(length + body);
-    Parsed::Whole(request)
+    ParsedRequest::Whole(request)
 }
 
 fn owned(fields: &[httparse::Header<'_>]) -> Vec<(String, String)> {

@@ -102,7 +102,7 @@ pub(crate) struct Account {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     /// Prepares a run, and says when it is ready.
-    Start(Box<Start>),
+    Start(Box<StartPart>),
     /// Begins the run that it is ready for, at this moment of its clock.
     Go(Duration),
     Aim(Aim),
@@ -147,7 +147,7 @@ pub(super) enum Look {
 
 /// Result of a look at a server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) enum Seen {
+pub(super) enum ServerSeen {
     Sample(Option<ServerSample>),
     Weighed,
     End(Server),
@@ -166,7 +166,7 @@ pub struct Examined {
 
 /// Part of an agent in a run.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Start {
+pub(super) struct StartPart {
     /// Part of the plan.
     pub(super) plan: Plan,
     pub(super) targets: Vec<Address>,
@@ -187,14 +187,14 @@ pub(crate) enum Clients {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Told {
     /// Program and machine of the agent; the first word of an agent of another machine.
-    Hello(Box<Hello>),
+    Hello(Box<AgentHello>),
     Ready(Result<(), String>),
     Begun(Result<(), String>),
     State(State),
     Account(Box<Account>),
     Settled,
     /// The answer to a [`Request::Look`], and to [`Request::Watch`].
-    Seen(Seen),
+    Seen(ServerSeen),
     Examined(Examined),
     /// The answer to [`Request::Over`]: what was said before is of a run that has ended.
     Over,
@@ -208,7 +208,7 @@ pub(super) enum Told {
 
 /// Program and machine of an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Hello {
+pub(super) struct AgentHello {
     pub(super) version: String,
     /// SHA-256 of the program's file.
     pub(super) hash: String,

@@ -180,7 +180,7 @@ impl Service for Joins {
             secret: self.secret.clone(),
             to: self.to.clone(),
             present: self.present.clone(),
-            stage: Stage::Opening,
+            stage: JoinStage::Opening,
         }
     }
 }
@@ -191,10 +191,10 @@ struct Joining {
     secret: Arc<[u8]>,
     to: Sender<Newcomer>,
     present: Arc<Mutex<BTreeSet<u32>>>,
-    stage: Stage,
+    stage: JoinStage,
 }
 
-enum Stage {
+enum JoinStage {
     Opening,
     /// The nonce that the agent must have used.
     Proving([u8; NONCE]),
@@ -241,7 +241,7 @@ impl Joining {
         cx.send(&code(&self.secret, &run_says(run, agent)).finalize().into_bytes());
         let (to, from) = channel();
         let index = place.index;
-        self.stage = Stage::Agent { index, to, partial: Vec::new(), greeted: false };
+        self.stage = JoinStage::Agent { index, to, partial: Vec::new(), greeted: false };
         // Without a thread for it, or a run that waits for it, it is no use.
         match Link::joined(cx.handle(), from).map(|link| self.to.send((index, link))) {
             Ok(Ok(())) => Step::Continue,
@@ -251,7 +251,7 @@ impl Joining {
 
     /// Passes on what came.
     fn listen(&mut self, input: &[u8]) -> Step {
-        let Stage::Agent { to, partial, greeted, .. } = &mut self.stage else { return Step::Close };
+        let JoinStage::Agent { to, partial, greeted, .. } = &mut self.stage else { return Step::Close };
         partial.extend_from_slice(input);
         let mut rest = partial.as_slice();
         if !*greeted {
@@ -278,12 +278,12 @@ impl Protocol for Joining {
         cx.send(GREETING);
         cx.send(&nonce);
         cx.set_timer(PROVES_WITHIN);
-        self.stage = Stage::Proving(nonce);
+        self.stage = JoinStage::Proving(nonce);
         Step::Continue
     }
 
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        if let Stage::Proving(run) = self.stage {
+        if let JoinStage::Proving(run) = self.stage {
             let Some(answer) = input.exactly(ANSWER) else { return Step::Continue };
             match self.judge(answer, &run, cx) {
                 Step::Continue => {}
@@ -291,7 +291,7 @@ impl Protocol for Joining {
             }
         }
         match self.stage {
-            Stage::Agent { .. } => self.listen(input.take_all()),
+            JoinStage::Agent { .. } => self.listen(input.take_all()),
             _ => Step::Close,
         }
     }
@@ -312,7 +312,7 @@ impl Protocol for Joining {
     }
 
     fn closed(&mut self, _why: Closed, _cx: &mut Context<'_>) {
-        if let Stage::Agent { index, .. } = std::mem::replace(&mut self.stage, Stage::Ended) {
+        if let JoinStage::Agent { index, .. } = std::mem::replace(&mut self.stage, JoinStage::Ended) {
             self.present().remove(&index);
         }
     }
@@ -408,13 +408,13 @@ mod tests {
 
     #[test]
     fn an_agent_takes_no_run_that_has_another_secret() {
-        struct Run(io::Cursor<Vec<u8>>);
-        impl Read for Run {
+        struct RunArchive(io::Cursor<Vec<u8>>);
+        impl Read for RunArchive {
             fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
                 self.0.read(to)
             }
         }
-        impl Write for Run {
+        impl Write for RunArchive {
             fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
                 Ok(bytes.len())
             }
@@ -423,7 +423,7 @@ mod tests {
             }
         }
         let told = |bytes: &[&[u8]]| {
-            let mut run = Run(io::Cursor::new(bytes.concat()));
+            let mut run = RunArchive(io::Cursor::new(bytes.concat()));
             prove(&mut run, SECRET, Place { index: 0, of: 1 }).expect_err("none of them is a run").to_string()
         };
         assert!(told(&[GREETING, &[1; NONCE], &[TAKEN], &[2; CODE]]).contains("does not have the token"));

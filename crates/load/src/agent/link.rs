@@ -27,10 +27,10 @@ pub(super) struct Link {
     to: Option<Sender<Request>>,
     /// Messages of the agent, and when each arrived by the clock of this process.
     pub(super) from: Receiver<(Duration, Told)>,
-    end: End,
+    end: LinkEnd,
 }
 
-enum End {
+enum LinkEnd {
     /// The process, and its last lines of standard error where they are not for this program's own.
     Process(Child, Option<Receiver<String>>),
     /// A connection that an agent made, and how it is told to end.
@@ -52,7 +52,7 @@ impl Link {
         let (input, output) = (process.stdin.take(), process.stdout.take());
         let pipes = input.zip(output).ok_or_else(|| io::Error::other("a program was started without pipes"));
         let (to, from) = pipes.and_then(|(input, output)| threads(input, output))?;
-        Ok(Link { to: Some(to), from, end: End::Process(process, errors) })
+        Ok(Link { to: Some(to), from, end: LinkEnd::Process(process, errors) })
     }
 
     /// Creates a link by a connection that an agent made and proved itself on; what it says comes `from` there.
@@ -60,7 +60,7 @@ impl Link {
         let (to, asked) = channel();
         let notes = Notes(handle.clone());
         thread::Builder::new().name("to agent".to_owned()).spawn(move || write(notes, &asked))?;
-        Ok(Link { to: Some(to), from, end: End::Joined(handle) })
+        Ok(Link { to: Some(to), from, end: LinkEnd::Joined(handle) })
     }
 
     /// Sends a request. Returns false where the agent cannot hear it any more.
@@ -71,21 +71,21 @@ impl Link {
     /// Closes the way of requests: an agent ends by that.
     pub(super) fn close(&mut self) {
         self.to = None;
-        if let End::Joined(handle) = &self.end {
+        if let LinkEnd::Joined(handle) = &self.end {
             // Fails where it has ended.
             let _ = handle.notify(Note::value(Ending::Close));
         }
     }
 
     /// Ends it at once, or soon where its output has ended by itself; returns how it ended.
-    pub(super) fn cut(&mut self, has_ended: bool) -> Ended {
+    pub(super) fn cut(&mut self, has_ended: bool) -> LinkEnded {
         self.to = None;
         let (process, errors) = match &mut self.end {
-            End::Joined(handle) => {
+            LinkEnd::Joined(handle) => {
                 let _ = handle.notify(Note::value(Ending::Abort));
-                return Ended::default();
+                return LinkEnded::default();
             }
-            End::Process(process, errors) => (process, errors),
+            LinkEnd::Process(process, errors) => (process, errors),
         };
         let until = Instant::now() + ENDS_WITHIN;
         while has_ended && Instant::now() < until && matches!(process.try_wait(), Ok(None)) {
@@ -95,27 +95,27 @@ impl Link {
         let _ = process.kill();
         let status = process.wait().ok().filter(|_| has_ended);
         let line = errors.take().and_then(|errors| errors.recv_timeout(SAYS_WITHIN).ok());
-        Ended { code: status.and_then(|status| status.code()), signal: status.and_then(|status| status.signal()), line }
+        LinkEnded { code: status.and_then(|status| status.code()), signal: status.and_then(|status| status.signal()), line }
     }
 }
 
 /// End of a program that was the way to an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ended {
+pub(super) struct LinkEnded {
     pub(super) code: Option<i32>,
     pub(super) signal: Option<i32>,
     /// Last line of standard error.
     pub(super) line: Option<String>,
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for LinkEnded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ended { line: Some(line), .. } => f.write_str(line),
-            Ended { signal: Some(signal), .. } => write!(f, "it was ended by signal {signal}"),
+            LinkEnded { line: Some(line), .. } => f.write_str(line),
+            LinkEnded { signal: Some(signal), .. } => write!(f, "it was ended by signal {signal}"),
             // The exit code of ssh where the program that it started was killed, or the way to it ended.
-            Ended { code: Some(255), .. } => f.write_str("it was killed, or the way to it was cut"),
-            Ended { code: Some(code), .. } => write!(f, "it ended with exit code {code}"),
+            LinkEnded { code: Some(255), .. } => f.write_str("it was killed, or the way to it was cut"),
+            LinkEnded { code: Some(code), .. } => write!(f, "it ended with exit code {code}"),
             _ => f.write_str("its connection ended"),
         }
     }

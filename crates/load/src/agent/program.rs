@@ -1,6 +1,6 @@
 //! The identity of this program: an agent must be of this very one, because the two speak in forms that are of one build.
 
-use super::frames::Hello;
+use super::frames::AgentHello;
 use crate::machine::Machine;
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -13,8 +13,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Digits of a hash that people compare.
 const SHORT: usize = 12;
 
-pub(super) fn hello(machine: Machine) -> Hello {
-    Hello { version: VERSION.to_owned(), hash: hash().to_owned(), machine }
+pub(super) fn hello(machine: Machine) -> AgentHello {
+    AgentHello { version: VERSION.to_owned(), hash: hash().to_owned(), machine }
 }
 
 /// Returns the SHA-256 of the file of this program, in hexadecimal digits; empty where it cannot be read.
@@ -30,8 +30,8 @@ fn read(path: &str) -> io::Result<String> {
 }
 
 /// Returns why an agent of this kind cannot be used. On another kind of CPU it has other code, of an equal version.
-pub(super) fn refuses(agent: &Hello) -> Option<String> {
-    let of = |hello: &Hello| format!("{} ({})", hello.version, hello.hash.get(..SHORT).unwrap_or("unknown hash"));
+pub(super) fn refuses(agent: &AgentHello) -> Option<String> {
+    let of = |hello: &AgentHello| format!("{} ({})", hello.version, hello.hash.get(..SHORT).unwrap_or("unknown hash"));
     let this = hello(Machine::this());
     let is_alike = agent.machine.architecture == this.machine.architecture;
     let fits = agent.version == this.version && (!is_alike || agent.hash == this.hash);
@@ -49,15 +49,15 @@ mod tests {
     fn only_this_very_program_is_taken_but_for_other_cpus() {
         let this = hello(Machine::this());
         assert_eq!((this.hash.len(), refuses(&this)), (64, None));
-        let other = Hello { hash: "0".repeat(64), ..this.clone() };
+        let other = AgentHello { hash: "0".repeat(64), ..this.clone() };
         let why = refuses(&other).expect("another build");
         assert!(
             why.starts_with("its sockdrawer is 0.1.0 (000000000000), this one is 0.1.0 (") && why.contains("--push"),
             "{why}"
         );
         let machine = Machine { architecture: "other".into(), ..Machine::this() };
-        assert_eq!(refuses(&Hello { machine: machine.clone(), ..other.clone() }), None);
-        let old = Hello { version: "0.0.9".to_owned(), machine, ..other };
+        assert_eq!(refuses(&AgentHello { machine: machine.clone(), ..other.clone() }), None);
+        let old = AgentHello { version: "0.0.9".to_owned(), machine, ..other };
         assert!(refuses(&old).is_some_and(|why| why.contains("0.0.9") && why.contains("install this version")));
     }
 }

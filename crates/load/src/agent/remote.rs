@@ -2,8 +2,8 @@
 //! because its input ends then.
 
 use super::clock::Clock;
-use super::frames::{Account, Aim, Clients, Examined, Hello, Request, Seen, Start, State, Told, Word};
-use super::link::{Ended, Link};
+use super::frames::{Account, AgentHello, Aim, Clients, Examined, Request, ServerSeen, StartPart, State, Told, Word};
+use super::link::{Link, LinkEnded};
 use super::serving::CHILD;
 use crate::cgroup::Throttling;
 use crate::moment;
@@ -36,7 +36,7 @@ const SILENT_FOR: Duration = Duration::from_millis(2_500);
 pub(crate) struct Remote {
     name: String,
     link: Link,
-    hello: Option<Hello>,
+    hello: Option<AgentHello>,
     clock: Option<Clock>,
     /// Number of measurements of the clock.
     beats: u32,
@@ -62,7 +62,7 @@ pub(crate) struct Remote {
     aims: u32,
     settled: bool,
     /// Answer about a server that it looked at.
-    seen: Option<Seen>,
+    seen: Option<ServerSeen>,
     /// Findings of it about its machine.
     examined: Option<Examined>,
     /// The CPU time that it had used at the last sample.
@@ -73,7 +73,7 @@ pub(crate) struct Remote {
     lost: Option<String>,
     is_gone: bool,
     /// End of the program that it was, or that it was reached by.
-    ended: Ended,
+    ended: LinkEnded,
 }
 
 impl Remote {
@@ -103,7 +103,7 @@ impl Remote {
             is_busy: false,
             lost: None,
             is_gone: false,
-            ended: Ended::default(),
+            ended: LinkEnded::default(),
         }
     }
 
@@ -143,7 +143,7 @@ impl Remote {
         self.is_busy = true;
         let part = plan.part(number, of);
         self.share = float(part.connections as u64) / float(plan.connections.max(1) as u64);
-        let start = Start { plan: part, targets: targets.to_vec(), aim: aim.part(number, of), clients };
+        let start = StartPart { plan: part, targets: targets.to_vec(), aim: aim.part(number, of), clients };
         self.ask(Request::Start(Box::new(start)));
     }
 
@@ -191,7 +191,7 @@ impl Remote {
     }
 
     /// Waits for its first words, and until its clock is measured; None: it is gone, or says nothing.
-    pub(super) fn hello(&mut self, within: Duration) -> Option<Hello> {
+    pub(super) fn hello(&mut self, within: Duration) -> Option<AgentHello> {
         self.listen_until(Instant::now() + within, |remote| remote.beats >= FIRST_BEATS);
         self.hello.clone().filter(|_| self.lost.is_none())
     }
@@ -231,7 +231,7 @@ impl Remote {
         self.lost.as_deref()
     }
 
-    pub(super) fn ended(&self) -> &Ended {
+    pub(super) fn ended(&self) -> &LinkEnded {
         &self.ended
     }
 
@@ -421,7 +421,7 @@ impl Remote {
     }
 
     /// Asks it to look at a server, and waits for what it sees; None: it does not answer, or is gone.
-    pub(super) fn look(&mut self, request: Request) -> Option<Seen> {
+    pub(super) fn look(&mut self, request: Request) -> Option<ServerSeen> {
         self.seen = None;
         self.ask(request);
         self.listen_until(Instant::now() + ANSWERS_WITHIN, |remote| remote.seen.is_some());

@@ -1,6 +1,6 @@
 //! Work of an agent: it runs clients as it is told, until its input ends.
 
-use super::frames::{self, Account, Aim, Clients, Examined, GREETING, Look, Request, Seen, Start, State, Told};
+use super::frames::{self, Account, Aim, Clients, Examined, GREETING, Look, Request, ServerSeen, StartPart, State, Told};
 use super::{Agents, program};
 use crate::budget::{Budget, Need};
 use crate::cgroup::{Limits, Quota};
@@ -131,8 +131,8 @@ fn listen(mut from: impl Read, requests: &Sender<Asked>, output: &Output, heard:
 }
 
 /// Carries out a run, from its start to its end.
-fn run(start: Start, stop: &Stop, requests: &Receiver<Asked>, output: &Output) -> io::Result<()> {
-    let Start { plan, targets, aim, clients } = start;
+fn run(start: StartPart, stop: &Stop, requests: &Receiver<Asked>, output: &Output) -> io::Result<()> {
+    let StartPart { plan, targets, aim, clients } = start;
     let (before, quota) = (process_time(), Limits::own().cpu);
     let mut most = None;
     if let Clients::Processes { force: false } = clients {
@@ -198,19 +198,21 @@ fn run(start: Start, stop: &Stop, requests: &Receiver<Asked>, output: &Output) -
 /// Looks at a server of this machine, from before a run to its end.
 fn watch(targets: &[Address], processes: &[u32], requests: &Receiver<Asked>, output: &Output) -> io::Result<()> {
     let mut watch = Watch::there(targets, processes);
-    let mut seen = Seen::Weighed;
+    let mut seen = ServerSeen::Weighed;
     loop {
         output.tell(&Told::Seen(seen))?;
         seen = loop {
             match requests.recv() {
-                Ok((Request::Look(Look::Sample { standing, done }), _)) => break Seen::Sample(watch.sample(standing, done)),
+                Ok((Request::Look(Look::Sample { standing, done }), _)) => {
+                    break ServerSeen::Sample(watch.sample(standing, done));
+                }
                 Ok((Request::Look(Look::Weigh { standing }), _)) => {
                     watch.weigh(standing);
-                    break Seen::Weighed;
+                    break ServerSeen::Weighed;
                 }
                 Ok((Request::Look(Look::End { operations }), _)) => {
                     let (_, server) = watch.end(Duration::ZERO, operations);
-                    return output.tell(&Told::Seen(Seen::End(server)));
+                    return output.tell(&Told::Seen(ServerSeen::End(server)));
                 }
                 Ok(_) => {}
                 Err(_) => return Ok(()),

@@ -1,6 +1,6 @@
 //! Agents that the system's ssh starts: its configuration, keys and jump hosts apply, and what it checks of hosts it checks.
 
-use super::link::{Ended, Link};
+use super::link::{Link, LinkEnded};
 use super::program::{self, FILE};
 use super::remote::Remote;
 use std::fmt::Write;
@@ -89,13 +89,13 @@ pub(super) fn start(host: &Host, ssh: &Ssh) -> Result<Remote, String> {
     }
 }
 
-fn may_pass(ended: &Ended) -> bool {
+fn may_pass(ended: &LinkEnded) -> bool {
     let line = ended.line.as_deref().unwrap_or_default();
     ended.code == Some(SSH_FAILED) && !FINAL.iter().any(|what| line.contains(what))
 }
 
 /// Returns why there is no agent, and what to do.
-fn words(ended: &Ended, program: &str) -> String {
+fn words(ended: &LinkEnded, program: &str) -> String {
     let line = ended.line.as_deref().unwrap_or_default();
     let remedy = match ended.code {
         Some(code) if NO_PROGRAM.contains(&code) => {
@@ -135,7 +135,7 @@ fn push(host: &Host, ssh: &Ssh) -> Result<String, String> {
     let run = |script: &str, input: Stdio| {
         let output = ssh_command(host, ssh, script).stdin(input).output().map_err(|error| no_ssh(ssh, &error))?;
         let line = String::from_utf8_lossy(&output.stderr).trim().lines().last().map(str::to_owned);
-        Ok::<_, String>(Ended { code: output.status.code(), signal: None, line })
+        Ok::<_, String>(LinkEnded { code: output.status.code(), signal: None, line })
     };
     let found = run(&format!("test -x {path}"), Stdio::null())?;
     match found.code {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn what_may_pass_is_tried_again_and_the_rest_has_a_remedy() {
-        let failure = |code, line: &str| Ended { code: Some(code), signal: None, line: Some(line.to_owned()) };
+        let failure = |code, line: &str| LinkEnded { code: Some(code), signal: None, line: Some(line.to_owned()) };
         let refused = failure(255, "ssh: connect to host x port 22: Connection refused");
         let (denied, unknown) =
             (failure(255, "root@x: Permission denied (publickey)."), failure(255, "Host key verification failed."));

@@ -1,6 +1,6 @@
 //! An agent beside the server: what it sees there is told on the run's time axis.
 
-use super::frames::{Look, Request, Seen};
+use super::frames::{Look, Request, ServerSeen};
 use super::hosts::AgentLost;
 use super::remote::Remote;
 use super::ssh::{self, Host, Ssh};
@@ -31,7 +31,7 @@ impl ServerAgent {
 
     pub(crate) fn sample(&mut self, standing: u64, done: Numbers) -> Option<ServerSample> {
         match self.remote.look(Request::Look(Look::Sample { standing, done })) {
-            Some(Seen::Sample(sample)) => sample,
+            Some(ServerSeen::Sample(sample)) => sample,
             _ => None,
         }
     }
@@ -43,7 +43,7 @@ impl ServerAgent {
     /// Ends the look at the server and returns what came of it; nothing where the agent was lost.
     pub(crate) fn end(&mut self, operations: u64) -> Server {
         match self.remote.look(Request::Look(Look::End { operations })) {
-            Some(Seen::End(server)) => server,
+            Some(ServerSeen::End(server)) => server,
             _ => Server::default(),
         }
     }

@@ -261,7 +261,7 @@ fn allowed(plan: &Plan, facts: &Facts) -> Vec<Need> {
 }
 
 /// Returns what this number of connections needs of the memory that a cgroup allows.
-pub(crate) fn memory_of(end: &'static str, connections: u64, each: u64, room: &cgroup::Room) -> Need {
+pub(crate) fn memory_of(end: &'static str, connections: u64, each: u64, room: &cgroup::CgroupRoom) -> Need {
     let how = format!("{} bytes for each connection, by {}; estimated", thousands(each), room.file.display());
     Need::new(end, "memory", (connections.saturating_mul(each), Some(room.left)), how)
         .in_bytes()
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn what_cgroups_allow_is_less_than_the_machine_has() {
-        let room = |name: &str, max, left| cgroup::Room { max, left, file: format!("/sys/fs/cgroup/box/{name}").into() };
+        let room = |name: &str, max, left| cgroup::CgroupRoom { max, left, file: format!("/sys/fs/cgroup/box/{name}").into() };
         let memory = Some(room("memory.max", 64 << 20, 60 << 20));
         let boxed = |tasks| Facts { allowed: Limits { memory: memory.clone(), tasks, cpu: None }, ..facts() };
         let plan = ping(100_000, LOCAL);

@@ -35,7 +35,7 @@ const FIGURES: [&str; 18] = [
 
 /// A run that is compared.
 #[derive(Clone, Debug, PartialEq)]
-struct Run {
+struct ComparedRun {
     path: PathBuf,
     result: Value,
     plan: Option<String>,
@@ -44,7 +44,7 @@ struct Run {
 /// Side of a comparison: a run, or several of one plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Side {
-    runs: Vec<Run>,
+    runs: Vec<ComparedRun>,
     /// Directories of runs that were ended before they had a result.
     interrupted: Vec<PathBuf>,
 }
@@ -149,7 +149,7 @@ impl Side {
             return Err(unreadable("it is no result of load: it has no schema and no workload".to_owned()));
         }
         let plan = fs::read_to_string(file.with_file_name(PLAN)).ok();
-        self.runs.push(Run { path: path.to_owned(), result, plan });
+        self.runs.push(ComparedRun { path: path.to_owned(), result, plan });
         Ok(())
     }
 
@@ -217,7 +217,7 @@ impl Row {
 
 /// Returns the differences of the runs besides what was measured. The seed chooses bytes and moments, which differ from run to run anyway.
 fn notes(before: &Side, after: &Side) -> Vec<String> {
-    let all: Vec<&Run> = before.runs.iter().chain(&after.runs).collect();
+    let all: Vec<&ComparedRun> = before.runs.iter().chain(&after.runs).collect();
     let mut notes = differences("machine", all.iter().map(|run| machine(run)));
     let plans: Vec<_> = all.iter().filter_map(|run| run.plan.as_deref().map(settings)).collect();
     if plans.len() < all.len() {
@@ -229,7 +229,7 @@ fn notes(before: &Side, after: &Side) -> Vec<String> {
     notes
 }
 
-fn machine(run: &Run) -> BTreeMap<String, String> {
+fn machine(run: &ComparedRun) -> BTreeMap<String, String> {
     let fields = run.result["machine"].as_object();
     fields.into_iter().flatten().map(|(key, value)| (key.clone(), value.to_string())).collect()
 }
@@ -332,7 +332,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn run(name: &str, p99: f64, plan: &str) -> Run {
+    fn run(name: &str, p99: f64, plan: &str) -> ComparedRun {
         let result = json!({
             "schema": 1,
             "workload": "ping",
@@ -341,7 +341,7 @@ mod tests {
             "operations": {"failed": 0, "per_second": 1000.0},
             "latency_us": {"operation": {"p99": p99}},
         });
-        Run { path: name.into(), result, plan: Some(plan.to_owned()) }
+        ComparedRun { path: name.into(), result, plan: Some(plan.to_owned()) }
     }
 
     fn side(p99: &[f64]) -> Side {

@@ -2,7 +2,7 @@
 
 /// Sums over stretches of a run: CPU time c, accepts a, operations o.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Fit {
+pub(super) struct LeastSquares {
     aa: f64,
     ao: f64,
     oo: f64,
@@ -20,7 +20,7 @@ pub(super) struct Costs {
 /// Minimum part that must be left to tell accepts and operations apart: where they come in fixed proportion nothing is left; below this it is noise.
 const LEAST_APART: f64 = 0.05;
 
-impl Fit {
+impl LeastSquares {
     /// Adds a stretch with these numbers of accepts and operations, and what it cost in microseconds.
     pub(super) fn add(&mut self, accepts: f64, operations: f64, cost: f64) {
         self.aa += accepts * accepts;
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     fn solve(stretches: &[(f64, f64, f64)]) -> Option<Costs> {
-        let mut fit = Fit::default();
+        let mut fit = LeastSquares::default();
         stretches.iter().for_each(|(accepts, operations, cost)| fit.add(*accepts, *operations, *cost));
         fit.solve()
     }

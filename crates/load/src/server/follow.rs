@@ -1,7 +1,7 @@
 //! Sample after sample of a server, and what they say together.
 
 use super::family::Family;
-use super::fit::Fit;
+use super::fit::LeastSquares;
 use super::listening::{self, accept_queues};
 use super::network::{self, Network};
 use super::processes::{self, duration};
@@ -47,10 +47,10 @@ pub(super) struct Follow {
     /// Moments at which memory may be asked for again, and processes.
     memory_due: Instant,
     processes_due: Instant,
-    largest: Option<Growth>,
+    largest: Option<MemoryGrowth>,
     /// True where memory was looked at for the last time.
     weighed: bool,
-    fit: Fit,
+    fit: LeastSquares,
     fitted: Duration,
 }
 
@@ -64,7 +64,7 @@ struct Start {
 
 /// While the most connections stood.
 #[derive(Clone, Copy, Debug)]
-struct Growth {
+struct MemoryGrowth {
     standing: u64,
     user: Option<u64>,
     kernel: Option<u64>,
@@ -100,7 +100,7 @@ impl Follow {
             processes_due: now,
             largest: None,
             weighed: false,
-            fit: Fit::default(),
+            fit: LeastSquares::default(),
             fitted: Duration::ZERO,
         };
         follow.look(now, None);
@@ -153,7 +153,7 @@ impl Follow {
     fn note_growth(&mut self, standing: u64) {
         if self.largest.is_none_or(|largest| standing >= largest.standing) {
             let user = self.sample.pss_bytes.zip(self.began.pss).map(|(now, before)| now.saturating_sub(before));
-            self.largest = Some(Growth { standing, user, kernel: self.sample.socket_bytes });
+            self.largest = Some(MemoryGrowth { standing, user, kernel: self.sample.socket_bytes });
         }
     }
 
@@ -251,8 +251,9 @@ impl Follow {
     /// Returns the costs of a connection, and of an operation.
     pub(super) fn figures(&self, cpu: Option<Duration>, operations: u64) -> Server {
         let growth = self.largest.filter(|largest| largest.standing >= LEAST_CONNECTIONS);
-        let each =
-            |bytes: fn(&Growth) -> Option<u64>| growth.and_then(|growth| Some(float(bytes(&growth)?) / float(growth.standing)));
+        let each = |bytes: fn(&MemoryGrowth) -> Option<u64>| {
+            growth.and_then(|growth| Some(float(bytes(&growth)?) / float(growth.standing)))
+        };
         let costs = self.fit.solve().filter(|_| self.fitted >= LEAST_CPU);
         let all = cpu.filter(|_| operations > 0).map(|cpu| cpu.as_secs_f64() * 1e6 / float(operations));
         let known = self.is_here || !matches!(self.who, Who::Unknown);
@@ -299,7 +300,7 @@ mod tests {
     #[test]
     fn growth_is_that_while_the_most_stood_and_of_many_only() {
         let mut follow = Follow::new(Who::Unknown, Vec::new());
-        let grown = |standing| Some(Growth { standing, user: Some(100_000), kernel: Some(7_800_000) });
+        let grown = |standing| Some(MemoryGrowth { standing, user: Some(100_000), kernel: Some(7_800_000) });
         follow.largest = grown(999);
         assert_eq!(follow.figures(None, 0).bytes_per_connection, None);
         follow.largest = grown(1_000);

@@ -81,7 +81,7 @@ fn network(text: &str) -> Option<Selector> {
 
 /// A connection, as a line of JSON.
 #[derive(Serialize)]
-struct Line<'a> {
+struct ConnectionLine<'a> {
     pool: &'a str,
     id: u64,
     generation: u32,
@@ -107,8 +107,8 @@ pub(super) fn write(pools: &[(String, Pool)], selector: &Selector, to: &mut dyn 
     Ok(())
 }
 
-fn line<'a>(pool: &'a str, connection: &'a ConnectionStatus) -> Line<'a> {
-    Line {
+fn line<'a>(pool: &'a str, connection: &'a ConnectionStatus) -> ConnectionLine<'a> {
+    ConnectionLine {
         pool,
         id: connection.id.0,
         generation: connection.generation,

@@ -6,7 +6,7 @@ use sockdrawer::Address;
 use std::path::PathBuf;
 
 /// An address, and the setting that asks for it.
-struct Asked {
+struct AskedAddress {
     setting: String,
     address: Address,
     /// Sockets of different network devices are not in each other's way.
@@ -19,7 +19,7 @@ pub(super) fn clashes(document: &Document) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (at, later) in all.iter().enumerate() {
         let Some(first) = all[..at].iter().find(|first| first.setting != later.setting && meet(first, later)) else { continue };
-        let Asked { setting, address, .. } = later;
+        let AskedAddress { setting, address, .. } = later;
         let what = match first.address == *address {
             true => format!("{setting}: {address} is that of {} too: choose another", first.setting),
             false => format!("{setting}: {address} is at the port of {}, {}: choose another port", first.setting, first.address),
@@ -29,25 +29,25 @@ pub(super) fn clashes(document: &Document) -> Vec<(String, String)> {
     found
 }
 
-fn asked(document: &Document) -> Vec<Asked> {
+fn asked(document: &Document) -> Vec<AskedAddress> {
     let path = |setting: &str| {
         let path = document.program.text(setting).filter(|path| *path != "none")?;
-        Some(Asked { setting: setting.to_owned(), address: Address::Unix(PathBuf::from(path)), device: None })
+        Some(AskedAddress { setting: setting.to_owned(), address: Address::Unix(PathBuf::from(path)), device: None })
     };
     let metrics = document.program.text("metrics").and_then(|text| text.parse().ok());
-    let metrics = metrics.map(|address| Asked { setting: "metrics".to_owned(), address, device: None });
-    let mut all: Vec<Asked> = [path("control"), path("upgrade"), metrics].into_iter().flatten().collect();
+    let metrics = metrics.map(|address| AskedAddress { setting: "metrics".to_owned(), address, device: None });
+    let mut all: Vec<AskedAddress> = [path("control"), path("upgrade"), metrics].into_iter().flatten().collect();
     for (name, pool) in &document.pools {
         for at in pool.values.list("listen").iter().filter_map(|text| listen::parse(text).ok()) {
             let device = at.device().map(str::to_owned);
             let Place::Address(address) = at.place else { continue };
-            all.push(Asked { setting: format!("pool.{name}.listen"), address, device });
+            all.push(AskedAddress { setting: format!("pool.{name}.listen"), address, device });
         }
     }
     all
 }
 
-fn meet(one: &Asked, other: &Asked) -> bool {
+fn meet(one: &AskedAddress, other: &AskedAddress) -> bool {
     match (&one.address, &other.address) {
         (Address::Tcp(first), Address::Tcp(second)) => {
             let is_same_port = first.port() == second.port() && first.port() != 0;

@@ -4,19 +4,19 @@ use super::read::{At, Entry, Tree};
 
 /// Reads the members of the object that is the whole text. None: it is no object.
 pub(super) fn members(text: &str) -> Option<Vec<Entry>> {
-    let mut reader = Reader { text, at: 0 };
+    let mut reader = JsonReader { text, at: 0 };
     match reader.value()? {
         (Tree::Table(entries), _) => Some(entries),
         _ => None,
     }
 }
 
-struct Reader<'a> {
+struct JsonReader<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl Reader<'_> {
+impl JsonReader<'_> {
     /// Skips white space, and returns the next byte without taking it.
     fn peek(&mut self) -> Option<u8> {
         let rest = self.text[self.at..].trim_start_matches([' ', '\t', '\n', '\r']);

@@ -4,7 +4,7 @@ use super::full::Full;
 use super::kernel;
 use super::kind::{Kind, Way};
 use super::limit::queued;
-use super::probe::{Met, Probe, Says};
+use super::probe::{EchoProbe, Met, Says};
 use super::scene::Scene;
 use super::schedule::{Planned, another};
 use super::served::Dish;
@@ -407,10 +407,10 @@ impl<'a> Changer<'a> {
         Ok(met)
     }
 
-    fn probe(&mut self, target: &Address, says: Says) -> Result<Probe, Unseen> {
+    fn probe(&mut self, target: &Address, says: Says) -> Result<EchoProbe, Unseen> {
         self.probes += 1;
         let cannot = |error| format!("no probe could be sent: {error}");
-        Probe::send(target, self.probes, says, &self.scene.tally).map_err(cannot)
+        EchoProbe::send(target, self.probes, says, &self.scene.tally).map_err(cannot)
     }
 }
 

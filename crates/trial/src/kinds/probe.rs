@@ -57,24 +57,24 @@ impl fmt::Display for Met {
 }
 
 /// A probe that is under way, or stays open after its echo until it is dropped or ended.
-pub(crate) struct Probe {
+pub(crate) struct EchoProbe {
     pool: Pool,
     source: IpAddr,
     hears: Receiver<Met>,
 }
 
-impl Probe {
+impl EchoProbe {
     /// Connects to `target` as the `number`th probe and sends its bytes.
     ///
     /// # Errors
     /// When the probe's pool cannot be started.
-    pub(crate) fn send(target: &Address, number: u64, says: Says, tally: &Arc<Tally>) -> Result<Probe, Error> {
+    pub(crate) fn send(target: &Address, number: u64, says: Says, tally: &Arc<Tally>) -> Result<EchoProbe, Error> {
         let (tell, hears) = channel();
         let source = Group::Probe.source(number);
         let connecting = Connecting::to([target]).keep(1).sources([source]).total(1).timeout(PATIENCE);
         let prober = Prober { tell, says, counter: tally.witness(Group::Probe) };
         let pool = Pool::start(Config::connect(prober, connecting).loops(1).workers(0).capacity(1))?;
-        Ok(Probe { pool, source, hears })
+        Ok(EchoProbe { pool, source, hears })
     }
 
     /// Waits for the result. A client pool without a result after twice its timeout has a bug.

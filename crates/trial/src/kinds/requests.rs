@@ -102,7 +102,7 @@ impl Service for Requests {
 
 /// Result of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum RequestOutcome {
     /// It ended in order, because the trial ends.
     Stopped,
     /// Ended by the server, which owed no answer.
@@ -125,7 +125,7 @@ pub(crate) struct Asking {
     /// Requests so far.
     sent: u64,
     stopping: bool,
-    result: Option<Outcome>,
+    result: Option<RequestOutcome>,
 }
 
 impl Asking {
@@ -158,7 +158,7 @@ impl Asking {
     }
 
     fn fail(&mut self, cause: Cause) -> Step {
-        self.result = Some(Outcome::Failed(cause));
+        self.result = Some(RequestOutcome::Failed(cause));
         Step::Abort
     }
 
@@ -206,7 +206,7 @@ impl Protocol for Asking {
         if self.is_owed() {
             return self.fail(Cause::Early);
         }
-        self.result = Some(if self.stopping { Outcome::Stopped } else { Outcome::Ended });
+        self.result = Some(if self.stopping { RequestOutcome::Stopped } else { RequestOutcome::Ended });
         Step::Close
     }
 
@@ -217,12 +217,12 @@ impl Protocol for Asking {
 
     fn closed(&mut self, why: Closed, _cx: &mut Context<'_>) {
         let cause = match (self.result, why) {
-            (Some(Outcome::Stopped), _) => return,
-            (Some(Outcome::Ended), _) if Kind::ALL[self.tally.change()] == Kind::Drain => {
+            (Some(RequestOutcome::Stopped), _) => return,
+            (Some(RequestOutcome::Ended), _) if Kind::ALL[self.tally.change()] == Kind::Drain => {
                 return self.tally.ended_as_asked(Group::Requests, Ending::Orderly);
             }
-            (Some(Outcome::Ended), _) => Cause::Early,
-            (Some(Outcome::Failed(cause)), _) => cause,
+            (Some(RequestOutcome::Ended), _) => Cause::Early,
+            (Some(RequestOutcome::Failed(cause)), _) => cause,
             (None, Closed::Error(errno)) => Cause::Errno(errno),
             (None, _) => Cause::Stayed,
         };

@@ -33,7 +33,7 @@ impl Dish {
     pub(crate) fn behaviour(self, props: &Props) -> Behaviour {
         match self {
             Dish::Plain => Served::<Plain>::new(props).into(),
-            Dish::Counted => Served::<Counted>::new(props).into(),
+            Dish::Counted => Served::<CountingEcho>::new(props).into(),
             Dish::Worked => Served::<Worked>::new(props).into(),
             Dish::Crashing => Served::<Crashing>::new(props).into(),
         }
@@ -43,7 +43,7 @@ impl Dish {
 /// The services that the server under trial runs, by the names of their recipes: for models that run them in other processes.
 pub const RECIPES: [(&str, Build); 4] = [
     (Plain::NAME, build::<Plain>),
-    (Counted::NAME, build::<Counted>),
+    (CountingEcho::NAME, build::<CountingEcho>),
     (Worked::NAME, build::<Worked>),
     (Crashing::NAME, build::<Crashing>),
 ];
@@ -103,7 +103,7 @@ pub(crate) struct Plain;
 
 /// Echo that answers at once, with a larger state.
 #[derive(Default)]
-pub(crate) struct Counted {
+pub(crate) struct CountingEcho {
     /// The number of inputs by the power of two of their length.
     sizes: [u32; 17],
 }
@@ -131,7 +131,7 @@ impl Flavour for Plain {
     }
 }
 
-impl Flavour for Counted {
+impl Flavour for CountingEcho {
     const NAME: &str = "trial-counted";
 
     fn answer(&mut self, _group: Option<Group>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {

@@ -2,7 +2,7 @@
 
 use super::plot::{HEIGHT, Plot, WIDTH, Words};
 use super::scale::{self, Scale};
-use super::unit::{Unit, clock, escape, moment};
+use super::unit::{ChartUnit, clock, escape, moment};
 use crate::series::{Phase, Sample};
 use std::fmt::Write;
 use std::ops::Range;
@@ -12,7 +12,7 @@ const POINTS: usize = 480;
 /// Rows of a table, at most.
 const ROWS: usize = 24;
 /// The time that all charts of a page share.
-pub(super) struct Times {
+pub(super) struct ChartTimes {
     /// Samples that are one point.
     points: Vec<Range<usize>>,
     /// Moment at which each point ended.
@@ -25,13 +25,13 @@ pub(super) struct Times {
     actions: Vec<f64>,
 }
 
-impl Times {
-    pub(super) fn of(samples: &[Sample], actions: Vec<f64>) -> Times {
+impl ChartTimes {
+    pub(super) fn of(samples: &[Sample], actions: Vec<f64>) -> ChartTimes {
         let each = samples.len().div_ceil(POINTS).max(1);
         let points: Vec<_> = (0..samples.len()).step_by(each).map(|from| from..(from + each).min(samples.len())).collect();
         let at: Vec<f64> = points.iter().map(|point| samples[point.end - 1].at).collect();
         let end = at.last().copied().unwrap_or(0.0).max(1e-3);
-        Times { points, at, end, phases: phases(samples), actions }
+        ChartTimes { points, at, end, phases: phases(samples), actions }
     }
 
     fn x(&self, at: f64) -> f64 {
@@ -71,7 +71,7 @@ pub(super) struct Line {
 impl Line {
     /// Returns the line of what `value` finds in the samples.
     pub(super) fn of(
-        times: &Times,
+        times: &ChartTimes,
         samples: &[Sample],
         (name, style): (&str, &str),
         value: impl Fn(&Sample) -> Option<f64>,
@@ -94,17 +94,17 @@ pub(super) struct Chart {
     title: &'static str,
     /// Words that are needed to read the chart.
     note: &'static str,
-    unit: Unit,
+    unit: ChartUnit,
     is_logarithmic: bool,
     lines: Vec<Line>,
 }
 
 impl Chart {
-    pub(super) fn linear(title: &'static str, note: &'static str, unit: Unit, lines: Vec<Line>) -> Chart {
+    pub(super) fn linear(title: &'static str, note: &'static str, unit: ChartUnit, lines: Vec<Line>) -> Chart {
         Chart { title, note, unit, is_logarithmic: false, lines }
     }
 
-    pub(super) fn logarithmic(title: &'static str, note: &'static str, unit: Unit, lines: Vec<Line>) -> Chart {
+    pub(super) fn logarithmic(title: &'static str, note: &'static str, unit: ChartUnit, lines: Vec<Line>) -> Chart {
         Chart { is_logarithmic: true, ..Chart::linear(title, note, unit, lines) }
     }
 
@@ -115,7 +115,7 @@ impl Chart {
     }
 
     /// Draws the chart as a part of a page, with this number.
-    pub(super) fn draw(&self, times: &Times, number: usize) -> String {
+    pub(super) fn draw(&self, times: &ChartTimes, number: usize) -> String {
         let values = self.lines.iter().flat_map(|line| line.values.iter().flatten()).flat_map(|(low, high)| [*low, *high]);
         let scale = if self.is_logarithmic { Scale::logarithmic(self.unit, values) } else { Scale::linear(self.unit, values) };
         let axis = if scale.is_logarithmic() { " Logarithmic axis." } else { "" };
@@ -146,7 +146,7 @@ impl Chart {
         legend
     }
 
-    fn paths(&self, times: &Times, scale: &Scale) -> String {
+    fn paths(&self, times: &ChartTimes, scale: &Scale) -> String {
         let mut paths = String::new();
         for line in &self.lines {
             let path = path(times, scale, line);
@@ -160,7 +160,7 @@ impl Chart {
     }
 
     /// Describes the chart in words, for readers that do not see it.
-    fn describe(&self, times: &Times) -> String {
+    fn describe(&self, times: &ChartTimes) -> String {
         let mut text = format!("{} over {}.", self.title, moment(times.end));
         for line in &self.lines {
             let short = |value| self.unit.short(value);
@@ -172,7 +172,7 @@ impl Chart {
         text
     }
 
-    fn table(&self, times: &Times) -> String {
+    fn table(&self, times: &ChartTimes) -> String {
         let mut table = "<table><thead><tr><th scope=\"col\">time</th>".to_owned();
         for line in &self.lines {
             let _ = write!(table, "<th scope=\"col\">{}</th>", escape(&line.name));
@@ -203,7 +203,7 @@ impl Chart {
     }
 }
 
-fn range(unit: Unit, low: f64, high: f64) -> String {
+fn range(unit: ChartUnit, low: f64, high: f64) -> String {
     let (low, high) = (unit.short(low), unit.short(high));
     if low == high { low } else { format!("{low} to {high}") }
 }
@@ -214,7 +214,7 @@ fn shortened(value: f64) -> f64 {
 }
 
 /// Draws a line through all points; up and down where a point has a least and a most. A point without neighbours is a dot.
-fn path(times: &Times, scale: &Scale, line: &Line) -> String {
+fn path(times: &ChartTimes, scale: &Scale, line: &Line) -> String {
     let mut path = String::new();
     let mut is_open = false;
     let y = |value| (1.0 - scale.place(value)) * HEIGHT;
@@ -236,7 +236,7 @@ fn path(times: &Times, scale: &Scale, line: &Line) -> String {
 }
 
 /// Draws round numbers, the phases of the run, and its actions: the number of an action is above its line, and the table of actions says what it was.
-fn grid(plot: &mut Plot, times: &Times, scale: &Scale, unit: Unit) {
+fn grid(plot: &mut Plot, times: &ChartTimes, scale: &Scale, unit: ChartUnit) {
     for (from, to, name) in &times.phases {
         let (left, right) = (times.x(*from), times.x(*to));
         let width = right - left;

@@ -1,7 +1,7 @@
 //! The charts of a run: which there are, and what is in them.
 
-use super::chart::{Chart, Line, Times};
-use super::unit::Unit;
+use super::chart::{Chart, ChartTimes, Line};
+use super::unit::ChartUnit;
 use crate::latency::Percentiles;
 use crate::numbers::float;
 use crate::series::Sample;
@@ -23,13 +23,13 @@ const PERCENTILES: [(&str, &str, Percentile); 6] = [
 ];
 
 /// Returns all charts that have something in them, with the lines that have.
-pub(super) fn charts(times: &Times, samples: &[Sample]) -> Vec<Chart> {
+pub(super) fn charts(times: &ChartTimes, samples: &[Sample]) -> Vec<Chart> {
     let charts = Charts { times, samples };
     charts.of_clients().into_iter().chain(charts.of_servers()).filter_map(Chart::measured).collect()
 }
 
 struct Charts<'a> {
-    times: &'a Times,
+    times: &'a ChartTimes,
     samples: &'a [Sample],
 }
 
@@ -60,14 +60,14 @@ impl Charts<'_> {
         let lag = self.percentiles(|sample| sample.latency_us.lag);
         let late = "How late the load generator sent what was due: where it is long, the load generator is the limit.";
         [
-            Chart::linear("Connections", "Open connections, and the target.", Unit::Count, vec![standing, target]),
-            Chart::linear("Connects", "Connections established per second.", Unit::Rate, vec![connects]),
-            Chart::linear("Operations", "Operations that succeeded, per second.", Unit::Rate, vec![operations]),
-            Chart::logarithmic("Latency of operations", "From when an operation was due to its end.", Unit::Time, operation),
-            Chart::logarithmic("Latency of connects", "Until the connection was established.", Unit::Time, connect),
-            Chart::logarithmic("Latency of TLS handshakes", "From connected to established.", Unit::Time, handshake),
-            Chart::logarithmic("Send delay", late, Unit::Time, lag),
-            Chart::linear("Errors", "So far, by what the client waited for and what came.", Unit::Count, self.errors()),
+            Chart::linear("Connections", "Open connections, and the target.", ChartUnit::Count, vec![standing, target]),
+            Chart::linear("Connects", "Connections established per second.", ChartUnit::Rate, vec![connects]),
+            Chart::linear("Operations", "Operations that succeeded, per second.", ChartUnit::Rate, vec![operations]),
+            Chart::logarithmic("Latency of operations", "From when an operation was due to its end.", ChartUnit::Time, operation),
+            Chart::logarithmic("Latency of connects", "Until the connection was established.", ChartUnit::Time, connect),
+            Chart::logarithmic("Latency of TLS handshakes", "From connected to established.", ChartUnit::Time, handshake),
+            Chart::logarithmic("Send delay", late, ChartUnit::Time, lag),
+            Chart::linear("Errors", "So far, by what the client waited for and what came.", ChartUnit::Count, self.errors()),
         ]
     }
 
@@ -122,12 +122,12 @@ impl Charts<'_> {
         let switches = vec![self.server("switches", "c1", |server| server.context_switches_per_second)];
         let divided = "Memory divided by the open connections; what a server needs without any is in it.";
         [
-            Chart::linear("CPU", "CPUs that each end kept busy.", Unit::Cpus, cpu),
-            Chart::logarithmic("Memory per connection", divided, Unit::Bytes, of_each),
-            Chart::linear("Memory", "Of all processes of each end, and of the kernel.", Unit::Bytes, memory),
-            Chart::linear("Bits", "Of the server's network.", Unit::BitsPerSecond, bits),
-            Chart::linear("Packets", "Of the server's network.", Unit::Rate, packets),
-            Chart::linear("Context switches", "Of the server's threads.", Unit::Rate, switches),
+            Chart::linear("CPU", "CPUs that each end kept busy.", ChartUnit::Cpus, cpu),
+            Chart::logarithmic("Memory per connection", divided, ChartUnit::Bytes, of_each),
+            Chart::linear("Memory", "Of all processes of each end, and of the kernel.", ChartUnit::Bytes, memory),
+            Chart::linear("Bits", "Of the server's network.", ChartUnit::BitsPerSecond, bits),
+            Chart::linear("Packets", "Of the server's network.", ChartUnit::Rate, packets),
+            Chart::linear("Context switches", "Of the server's threads.", ChartUnit::Rate, switches),
         ]
     }
 }

@@ -4,7 +4,7 @@ use super::document;
 use super::plot::{HEIGHT, Plot, WIDTH, Words};
 use super::scale::Scale;
 use super::tables::{origin, table};
-use super::unit::{Unit, escape};
+use super::unit::{ChartUnit, escape};
 use crate::found::{Found, Try};
 use crate::numbers::{float, thousands};
 use crate::wall::Wall;
@@ -48,12 +48,16 @@ fn p99(tried: &Try) -> Option<f64> {
 fn curve(found: &Found) -> String {
     let amounts = || found.runs.iter().map(|tried| float(tried.amount));
     let (least, most) = (amounts().fold(f64::INFINITY, f64::min), amounts().fold(0.0, f64::max));
-    let x = if most > WIDE * least { Scale::logarithmic(Unit::Count, amounts()) } else { Scale::linear(Unit::Count, amounts()) };
-    let y = Scale::logarithmic(Unit::Time, found.runs.iter().filter_map(p99));
+    let x = if most > WIDE * least {
+        Scale::logarithmic(ChartUnit::Count, amounts())
+    } else {
+        Scale::linear(ChartUnit::Count, amounts())
+    };
+    let y = Scale::logarithmic(ChartUnit::Time, found.runs.iter().filter_map(p99));
     let left = |amount: u64| x.place(float(amount)) * 100.0;
     let mut plot = Plot::default();
-    plot.across(&y, Unit::Time);
-    x.ticks().into_iter().for_each(|tick| plot.below(x.place(tick), &Unit::Count.short(tick)));
+    plot.across(&y, ChartUnit::Time);
+    x.ticks().into_iter().for_each(|tick| plot.below(x.place(tick), &ChartUnit::Count.short(tick)));
     for (number, (amount, name)) in walls(found).iter().enumerate() {
         let (at, top) = (left(*amount), number * 14);
         let _ = write!(plot.drawn, "<path class=\"limit\" d=\"M{:.1} 0V{HEIGHT}\"/>", at / 100.0 * WIDTH);
@@ -65,7 +69,7 @@ fn curve(found: &Found) -> String {
     for tried in &found.runs {
         let Some(p99) = p99(tried) else { continue };
         let (class, word) = if tried.held { ("held", "holds") } else { ("failed", "does not hold") };
-        let title = format!("{} {}: p99 {}, {word}", thousands(tried.amount), found.unit, Unit::Time.short(p99));
+        let title = format!("{} {}: p99 {}, {word}", thousands(tried.amount), found.unit, ChartUnit::Time.short(p99));
         let (left, bottom) = (left(tried.amount), y.place(p99) * 100.0);
         let _ =
             write!(plot.over, "<i class=\"try {class}\" style=\"left:{left:.2}%;bottom:{bottom:.2}%\" title=\"{title}\"></i>");
@@ -119,14 +123,14 @@ fn tries(found: &Found) -> String {
     let unknown = || "–".to_owned();
     let row = |tried: &Try| {
         let report = tried.report.as_deref();
-        let time = |value: Option<f64>| value.map_or_else(unknown, |value| Unit::Time.short(value));
+        let time = |value: Option<f64>| value.map_or_else(unknown, |value| ChartUnit::Time.short(value));
         let count = |of: fn(&crate::report::Report) -> u64| report.map_or_else(unknown, |report| thousands(of(report)));
         vec![
             thousands(tried.amount),
             if tried.held { "yes" } else { "no" }.to_owned(),
             time(report.and_then(|report| report.latency_us.operation.p50)),
             time(report.and_then(|report| report.latency_us.operation.p99)),
-            report.map_or_else(unknown, |report| Unit::Rate.short(report.operations.per_second)),
+            report.map_or_else(unknown, |report| ChartUnit::Rate.short(report.operations.per_second)),
             count(|report| report.connections.failed + report.operations.failed),
             count(|report| report.connections.lost),
             if tried.held { String::new() } else { reason(tried) },

@@ -4,7 +4,7 @@ use super::document;
 use super::plot::{HEIGHT, Plot, WIDTH, Words};
 use super::scale::{Scale, moments};
 use super::tables::table;
-use super::unit::{Unit, clock, escape, moment};
+use super::unit::{ChartUnit, clock, escape, moment};
 use crate::numbers::thousands;
 use std::fmt::Write;
 
@@ -68,17 +68,17 @@ pub(in crate::results) fn page(gaps: &Gaps) -> String {
 
 /// Draws a line from the axis up to the gap of each change; a dot on it where something failed or was lost.
 fn chart(gaps: &Gaps) -> String {
-    let y = Scale::logarithmic(Unit::Time, gaps.changes.iter().map(|change| change.us));
+    let y = Scale::logarithmic(ChartUnit::Time, gaps.changes.iter().map(|change| change.us));
     let end = gaps.seconds.max(gaps.changes.last().map_or(0.0, |change| change.at)).max(1e-3);
     let mut plot = Plot::default();
-    plot.across(&y, Unit::Time);
+    plot.across(&y, ChartUnit::Time);
     moments(end).into_iter().for_each(|tick| plot.below(tick / end, &moment(tick)));
     let mut line = String::new();
     for (number, change) in (1_u64..).zip(&gaps.changes) {
         let (x, place) = (change.at / end, y.place(change.us));
         let _ = write!(line, "M{:.1} {HEIGHT}V{:.1}", x * WIDTH, (1.0 - place) * HEIGHT);
         if change.failed + change.lost > 0 {
-            let (failed, lost, gap) = (change.failed, change.lost, Unit::Time.short(change.us));
+            let (failed, lost, gap) = (change.failed, change.lost, ChartUnit::Time.short(change.us));
             let title = format!("change {number}: gap {gap}, {failed} failed, {lost} lost");
             let (left, bottom) = (x * 100.0, place * 100.0);
             let _ =
@@ -91,7 +91,7 @@ fn chart(gaps: &Gaps) -> String {
         title: "Gaps",
         note: "Of each change, the longest time until the next in which no connect led to an answer. Logarithmic axis.",
         legend: "<span class=\"key\"><i class=\"try failed\"></i>something failed or was lost</span>",
-        describe: &format!("The longest gap was {}.", Unit::Time.short(most)),
+        describe: &format!("The longest gap was {}.", ChartUnit::Time.short(most)),
         ..Words::default()
     };
     plot.framed(1, &words)
@@ -109,8 +109,8 @@ fn changes(gaps: &Gaps) -> String {
             thousands(*number),
             moment(change.at),
             change.exit.clone(),
-            Unit::Time.short(change.took_us),
-            Unit::Time.short(change.us),
+            ChartUnit::Time.short(change.took_us),
+            ChartUnit::Time.short(change.us),
             thousands(change.connects),
             thousands(change.failed),
             thousands(change.lost),

@@ -16,7 +16,7 @@ pub(super) use gaps::page as trial;
 pub use gaps::{Gap, Gaps};
 
 use super::recorded::Recorded;
-use chart::Times;
+use chart::ChartTimes;
 use serde_json::json;
 
 /// Policy of the page: nothing is loaded, and no address is known where anything could be.
@@ -28,7 +28,7 @@ const SCRIPT: &str = include_str!("script.js");
 /// Returns the whole page.
 pub(super) fn page(run: &Recorded) -> String {
     let actions = run.report.as_ref().map(|report| report.actions.iter().map(|action| action.at).collect()).unwrap_or_default();
-    let times = Times::of(&run.samples, actions);
+    let times = ChartTimes::of(&run.samples, actions);
     let charts = charts::charts(&times, &run.samples);
     let title = tables::title(run);
     let mut drawn = percentiles::draw(&run.times, 0);

@@ -2,7 +2,7 @@
 
 use super::plot::{HEIGHT, Plot, WIDTH, Words};
 use super::scale::Scale;
-use super::unit::Unit;
+use super::unit::ChartUnit;
 use crate::latency::Latency;
 use crate::numbers::{float, thousands};
 use std::fmt::Write;
@@ -38,9 +38,9 @@ pub(super) fn draw(times: &[(&str, Latency)], number: usize) -> String {
         return String::new();
     }
     let ends = measured.iter().flat_map(|(_, times)| [times.at(0.0), times.at(quantile(last(times)))]).flatten();
-    let axis = Scale::logarithmic(Unit::Time, ends.collect::<Vec<f64>>().into_iter());
+    let axis = Scale::logarithmic(ChartUnit::Time, ends.collect::<Vec<f64>>().into_iter());
     let (mut plot, mut legend) = (Plot::default(), String::new());
-    plot.across(&axis, Unit::Time);
+    plot.across(&axis, ChartUnit::Time);
     for (name, quantile) in WRITTEN {
         plot.below(part(quantile), name);
     }
@@ -77,7 +77,7 @@ fn written(times: &Latency) -> impl Iterator<Item = Option<String>> {
     let end = last(times);
     WRITTEN.into_iter().map(move |(_, quantile)| {
         let time = times.at(quantile).filter(|_| part(quantile) <= end);
-        time.map(|time| Unit::Time.short(time))
+        time.map(|time| ChartUnit::Time.short(time))
     })
 }
 
@@ -97,7 +97,7 @@ fn table(measured: &[&(&str, Latency)]) -> String {
     table += "<th scope=\"col\">max</th></tr></thead><tbody>";
     for (name, times) in measured {
         let _ = write!(table, "<tr><th scope=\"row\">{name}</th>");
-        let max = times.at(1.0).map(|time| Unit::Time.short(time));
+        let max = times.at(1.0).map(|time| ChartUnit::Time.short(time));
         for time in written(times).chain([max]) {
             let _ = write!(table, "<td>{}</td>", time.as_deref().unwrap_or("–"));
         }

@@ -1,7 +1,7 @@
 //! The frame of a chart: a picture with lines at round numbers, what is written beside it, and its words.
 
 use super::scale::Scale;
-use super::unit::Unit;
+use super::unit::ChartUnit;
 use std::fmt::Write;
 
 /// The picture's own units. It is stretched to the place that the page has; strokes and text are not.
@@ -32,7 +32,7 @@ pub(super) struct Words<'a> {
 
 impl Plot {
     /// Draws lines across at the round numbers of the vertical axis.
-    pub(super) fn across(&mut self, axis: &Scale, unit: Unit) {
+    pub(super) fn across(&mut self, axis: &Scale, unit: ChartUnit) {
         for tick in axis.ticks() {
             let place = axis.place(tick);
             let _ = write!(self.drawn, "<path class=\"grid\" d=\"M0 {:.1}H{WIDTH}\"/>", (1.0 - place) * HEIGHT);

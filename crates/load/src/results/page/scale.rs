@@ -1,6 +1,6 @@
 //! Scale of an axis: from numbers to places on it, and the round numbers that are written at it.
 
-use super::unit::Unit;
+use super::unit::ChartUnit;
 
 /// Approximate number of lines across a chart.
 const TICKS: f64 = 5.0;
@@ -17,23 +17,23 @@ pub(super) struct Scale {
 
 impl Scale {
     /// Creates a scale from 0 to a round number above all values.
-    pub(super) fn linear(unit: Unit, values: impl Iterator<Item = f64>) -> Scale {
+    pub(super) fn linear(unit: ChartUnit, values: impl Iterator<Item = f64>) -> Scale {
         let most = values.fold(0.0, f64::max);
         let step = match (unit, most) {
             (_, 0.0) => 1.0,
-            (Unit::Bytes, most) => {
+            (ChartUnit::Bytes, most) => {
                 let unit = 1024_f64.powf(most.log(1024.0).floor().max(0.0));
                 unit * round_step(most / unit / TICKS)
             }
             (_, most) => round_step(most / TICKS),
         };
-        let step = if unit == Unit::Count { step.max(1.0) } else { step };
+        let step = if unit == ChartUnit::Count { step.max(1.0) } else { step };
         Scale { low: 0.0, high: step * (most / step).ceil().max(1.0), powers: None, step }
     }
 
     /// Creates a scale by powers, from below the least value above 0 to above the largest.
-    pub(super) fn logarithmic(unit: Unit, values: impl Iterator<Item = f64> + Clone) -> Scale {
-        let base: f64 = if unit == Unit::Bytes { 4.0 } else { 10.0 };
+    pub(super) fn logarithmic(unit: ChartUnit, values: impl Iterator<Item = f64> + Clone) -> Scale {
+        let base: f64 = if unit == ChartUnit::Bytes { 4.0 } else { 10.0 };
         let least = values.clone().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
         let most = values.fold(0.0, f64::max);
         if most == 0.0 {
@@ -110,17 +110,17 @@ mod tests {
     #[test]
     fn a_linear_axis_ends_at_a_round_number() {
         let ticks = |unit, most: f64| Scale::linear(unit, [most].into_iter()).ticks();
-        assert_eq!(ticks(Unit::Count, 10_000.0), [0.0, 2_000.0, 4_000.0, 6_000.0, 8_000.0, 10_000.0]);
-        assert_eq!(ticks(Unit::Count, 3.0), [0.0, 1.0, 2.0, 3.0]);
-        assert_eq!(ticks(Unit::Rate, 0.0), [0.0, 1.0]);
-        assert_eq!(ticks(Unit::Bytes, 9_000.0), [0.0, 2_048.0, 4_096.0, 6_144.0, 8_192.0, 10_240.0]);
-        let scale = Scale::linear(Unit::Count, [100.0].into_iter());
+        assert_eq!(ticks(ChartUnit::Count, 10_000.0), [0.0, 2_000.0, 4_000.0, 6_000.0, 8_000.0, 10_000.0]);
+        assert_eq!(ticks(ChartUnit::Count, 3.0), [0.0, 1.0, 2.0, 3.0]);
+        assert_eq!(ticks(ChartUnit::Rate, 0.0), [0.0, 1.0]);
+        assert_eq!(ticks(ChartUnit::Bytes, 9_000.0), [0.0, 2_048.0, 4_096.0, 6_144.0, 8_192.0, 10_240.0]);
+        let scale = Scale::linear(ChartUnit::Count, [100.0].into_iter());
         assert_eq!((scale.place(0.0), scale.place(50.0), scale.place(100.0)), (0.0, 0.5, 1.0));
     }
 
     #[test]
     fn a_logarithmic_axis_has_powers_and_a_place_for_0() {
-        let scale = Scale::logarithmic(Unit::Time, [0.0, 30.0, 2_000_000.0].into_iter());
+        let scale = Scale::logarithmic(ChartUnit::Time, [0.0, 30.0, 2_000_000.0].into_iter());
         let ticks: Vec<f64> = scale.ticks().iter().map(|tick| tick.round()).collect();
         assert_eq!(
             ticks,
@@ -132,11 +132,12 @@ mod tests {
         );
         assert_eq!(scale.place(0.0), 0.0);
         assert!((scale.place(10_000.0) - 0.5).abs() < 1e-9);
-        let few: Vec<f64> = Scale::logarithmic(Unit::Time, [20.0, 80.0].into_iter()).ticks().iter().map(|v| v.round()).collect();
+        let few: Vec<f64> =
+            Scale::logarithmic(ChartUnit::Time, [20.0, 80.0].into_iter()).ticks().iter().map(|v| v.round()).collect();
         assert_eq!(few, [10.0, 20.0, 50.0, 100.0]);
-        assert!(!Scale::logarithmic(Unit::Time, [0.0].into_iter()).is_logarithmic(), "nothing has no logarithm");
+        assert!(!Scale::logarithmic(ChartUnit::Time, [0.0].into_iter()).is_logarithmic(), "nothing has no logarithm");
         for odd in [[5e-324, 1.0], [5e-324, 5e-324], [1.0, f64::MAX]] {
-            assert!(Scale::logarithmic(Unit::Time, odd.into_iter()).ticks().len() < 20, "{odd:?}");
+            assert!(Scale::logarithmic(ChartUnit::Time, odd.into_iter()).ticks().len() < 20, "{odd:?}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Words and numbers of a page: first what was asked of the run and what came of it, last what it was.
 
-use super::unit::{Unit, escape, moment};
+use super::unit::{ChartUnit, escape, moment};
 use crate::latency::Percentiles;
 use crate::numbers::{float, thousands};
 use crate::part::AgentPart;
@@ -32,7 +32,7 @@ fn asked(report: &Report) -> String {
     let option = |name: &str| report.plan.as_ref().and_then(|plan| plan.get(name));
     let peak = report.connections.peak;
     match (option("rate").and_then(Value::as_f64), option("stage"), option("connections").and_then(Value::as_u64)) {
-        (Some(rate), ..) => format!("{} a second", Unit::Count.short(rate)),
+        (Some(rate), ..) => format!("{} a second", ChartUnit::Count.short(rate)),
         (None, Some(_), _) => format!("in stages, up to {} connections", thousands(peak)),
         (None, None, Some(1)) => "1 connection".to_owned(),
         (None, None, connections) => format!("{} connections", thousands(connections.unwrap_or(peak))),
@@ -112,17 +112,17 @@ type Tile = (&'static str, String, String, bool);
 
 fn of_report(report: &Report) -> Vec<Tile> {
     let (connections, operations) = (&report.connections, &report.operations);
-    let time = |value| known(Unit::Time, value);
+    let time = |value| known(ChartUnit::Time, value);
     let Percentiles { mean, p50, p95, p99, max, .. } = report.latency_us.operation;
     let each = report
         .server
         .bytes_per_connection
-        .map(|bytes| ("server memory", Unit::Bytes.short(bytes), "for each connection".to_owned(), false));
+        .map(|bytes| ("server memory", ChartUnit::Bytes.short(bytes), "for each connection".to_owned(), false));
     let mut tiles = vec![
         ("connections", thousands(connections.peak), format!("at once, {} attempted", thousands(connections.attempted)), false),
         (
             "operations",
-            Unit::Rate.short(operations.per_second),
+            ChartUnit::Rate.short(operations.per_second),
             format!("{} in {}", thousands(operations.ok), moment(report.seconds)),
             false,
         ),
@@ -208,7 +208,7 @@ fn latencies(report: &Report) -> String {
     let times = &report.latency_us;
     let row = |name: &str, times: &Percentiles| {
         let values = [times.min, times.mean, times.p50, times.p90, times.p95, times.p99, times.p999, times.max];
-        let values = values.map(|value| known(Unit::Time, value));
+        let values = values.map(|value| known(ChartUnit::Time, value));
         [name.to_owned()].into_iter().chain(values).collect::<Vec<_>>()
     };
     let mut rows =
@@ -227,7 +227,7 @@ fn agents(report: &Report) -> String {
         let lost = part.lost.as_ref().map_or_else(String::new, |why| format!(", lost: {why}"));
         let failed = part.failed + part.lost_connections + part.operations.failed;
         let (times, cpu) = (&part.latency_us, format!("{:.0} %", 100.0 * part.cpu));
-        let [p99, late] = [times.operation.p99, times.lag.p99].map(|value| known(Unit::Time, value));
+        let [p99, late] = [times.operation.p99, times.lag.p99].map(|value| known(ChartUnit::Time, value));
         let name = format!("{}{lost}", part.name);
         vec![name, thousands(part.established), thousands(part.operations.ok), thousands(failed), p99, late, cpu]
     };
@@ -254,10 +254,10 @@ fn counts(report: &Report) -> String {
         row("CPU time of the client", seconds(report.client.cpu_seconds)),
         row("processes of the client", report.client.processes.to_string()),
         row("CPU time of the server", seconds(server.cpu_seconds)),
-        row("CPU of the server, an operation", known(Unit::Time, server.cpu_us_per_operation)),
-        row("CPU of the server, an accept", known(Unit::Time, server.cpu_us_per_accept)),
-        row("memory of the server, a connection", known(Unit::Bytes, server.bytes_per_connection)),
-        row("memory of the kernel, a connection", known(Unit::Bytes, server.kernel_bytes_per_connection)),
+        row("CPU of the server, an operation", known(ChartUnit::Time, server.cpu_us_per_operation)),
+        row("CPU of the server, an accept", known(ChartUnit::Time, server.cpu_us_per_accept)),
+        row("memory of the server, a connection", known(ChartUnit::Bytes, server.bytes_per_connection)),
+        row("memory of the kernel, a connection", known(ChartUnit::Bytes, server.kernel_bytes_per_connection)),
         row(
             "connections that found an accept queue full, in all of its network",
             server.listen_overflows.map_or_else(unknown, thousands),
@@ -268,7 +268,7 @@ fn counts(report: &Report) -> String {
         rows.push(row("TLS handshakes, full", thousands(full)));
         rows.push(row("TLS handshakes, resumed", thousands(resumed)));
         rows.push(row("TLS handshakes that failed", thousands(failed)));
-        rows.push(row("CPU of the client, a handshake", known(Unit::Time, tls.cpu_us)));
+        rows.push(row("CPU of the client, a handshake", known(ChartUnit::Time, tls.cpu_us)));
     }
     if let Some(websocket) = &report.websocket {
         rows.push(row("WebSocket handshakes", thousands(websocket.opened)));
@@ -288,7 +288,7 @@ fn machine(report: &Report) -> String {
         row("CPU", machine.cpu.clone().unwrap_or_else(unknown)),
         row("architecture", machine.architecture.to_string()),
         row("kernel", machine.kernel.clone().unwrap_or_else(unknown)),
-        row("memory", machine.memory_bytes.map_or_else(unknown, |bytes| Unit::Bytes.short(float(bytes)))),
+        row("memory", machine.memory_bytes.map_or_else(unknown, |bytes| ChartUnit::Bytes.short(float(bytes)))),
     ];
     table("Machine", "", &["", ""], &rows)
 }
@@ -313,7 +313,7 @@ pub(super) fn table(title: &str, class: &str, columns: &[&str], rows: &[Vec<Stri
     table + "</tbody></table></div></article>\n"
 }
 
-fn known(unit: Unit, value: Option<f64>) -> String {
+fn known(unit: ChartUnit, value: Option<f64>) -> String {
     value.map_or_else(unknown, |value| unit.short(value))
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 /// The unit of a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(super) enum ChartUnit {
     Count,
     Rate,
     /// Microseconds.
@@ -15,16 +15,16 @@ pub(super) enum Unit {
     Cpus,
 }
 
-impl Unit {
+impl ChartUnit {
     /// Returns the name of the unit as the script of the page knows it.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Unit::Count => "count",
-            Unit::Rate => "rate",
-            Unit::Time => "time",
-            Unit::Bytes => "bytes",
-            Unit::BitsPerSecond => "bits",
-            Unit::Cpus => "cpus",
+            ChartUnit::Count => "count",
+            ChartUnit::Rate => "rate",
+            ChartUnit::Time => "time",
+            ChartUnit::Bytes => "bytes",
+            ChartUnit::BitsPerSecond => "bits",
+            ChartUnit::Cpus => "cpus",
         }
     }
 
@@ -43,13 +43,13 @@ impl Unit {
             format!("{}{name}", digits(value))
         };
         match self {
-            Unit::Count => scaled(1000.0, &["", "k", "M", "G"]),
-            Unit::Rate => scaled(1000.0, &["/s", "k/s", "M/s", "G/s"]),
-            Unit::Time if value > 0.0 && value < 0.9995 => format!("{} ns", digits(value * 1000.0)),
-            Unit::Time => scaled(1000.0, &[" µs", " ms", " s"]),
-            Unit::Bytes => scaled(1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"]),
-            Unit::BitsPerSecond => scaled(1000.0, &[" bit/s", " kbit/s", " Mbit/s", " Gbit/s"]),
-            Unit::Cpus => digits(value),
+            ChartUnit::Count => scaled(1000.0, &["", "k", "M", "G"]),
+            ChartUnit::Rate => scaled(1000.0, &["/s", "k/s", "M/s", "G/s"]),
+            ChartUnit::Time if value > 0.0 && value < 0.9995 => format!("{} ns", digits(value * 1000.0)),
+            ChartUnit::Time => scaled(1000.0, &[" µs", " ms", " s"]),
+            ChartUnit::Bytes => scaled(1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"]),
+            ChartUnit::BitsPerSecond => scaled(1000.0, &[" bit/s", " kbit/s", " Mbit/s", " Gbit/s"]),
+            ChartUnit::Cpus => digits(value),
         }
     }
 }
@@ -100,17 +100,17 @@ mod tests {
     #[test]
     fn numbers_are_short() {
         let written = [
-            (Unit::Count, 0.0, "0"),
-            (Unit::Count, 999.6, "1k"),
-            (Unit::Count, 12_500.0, "12.5k"),
-            (Unit::Rate, 3_000_000.0, "3M/s"),
-            (Unit::Time, 0.25, "250 ns"),
-            (Unit::Time, 0.0, "0 µs"),
-            (Unit::Time, 1_500_000.0, "1.5 s"),
-            (Unit::Time, 90_000_000.0, "90 s"),
-            (Unit::Bytes, 4_198.4, "4.1 KiB"),
-            (Unit::BitsPerSecond, 1.21e9, "1.21 Gbit/s"),
-            (Unit::Cpus, 1.975, "1.98"),
+            (ChartUnit::Count, 0.0, "0"),
+            (ChartUnit::Count, 999.6, "1k"),
+            (ChartUnit::Count, 12_500.0, "12.5k"),
+            (ChartUnit::Rate, 3_000_000.0, "3M/s"),
+            (ChartUnit::Time, 0.25, "250 ns"),
+            (ChartUnit::Time, 0.0, "0 µs"),
+            (ChartUnit::Time, 1_500_000.0, "1.5 s"),
+            (ChartUnit::Time, 90_000_000.0, "90 s"),
+            (ChartUnit::Bytes, 4_198.4, "4.1 KiB"),
+            (ChartUnit::BitsPerSecond, 1.21e9, "1.21 Gbit/s"),
+            (ChartUnit::Cpus, 1.975, "1.98"),
         ];
         for (unit, value, text) in written {
             assert_eq!(unit.short(value), text);
