@@ -12,6 +12,53 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// longer are cut when it comes back, and counted as cut now.
 pub(crate) const CUT_WITHIN: Duration = Duration::from_millis(50);
 
+/// Acts of a drain, purge or shutdown, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Act {
+    /// What waits for something is told that it ends.
+    LastWords,
+    /// Time is up: what is left is cut.
+    Cut,
+    /// What was cut is let go of; nothing is waited for any more.
+    Close,
+}
+
+/// The acts of a drain, purge or shutdown that are to come, and when.
+pub(crate) struct Ladder {
+    pub(crate) last_words: Instant,
+    pub(crate) until: Instant,
+    pub(crate) close: Instant,
+    /// None: nothing is to come.
+    pub(crate) next: Option<Act>,
+}
+
+impl Ladder {
+    /// Returns the next act, and when it is due.
+    pub(crate) fn next(&self) -> Option<(Instant, Act)> {
+        self.next.map(|act| match act {
+            Act::LastWords => (self.last_words, act),
+            Act::Cut => (self.until, act),
+            Act::Close => (self.close, act),
+        })
+    }
+
+    /// Takes the next act, if it is due by now.
+    pub(crate) fn take(&mut self, now: Instant) -> Option<Act> {
+        let (_, act) = self.next().filter(|(at, _)| *at <= now)?;
+        self.next = match act {
+            Act::LastWords => Some(Act::Cut),
+            Act::Cut => Some(Act::Close),
+            Act::Close => None,
+        };
+        Some(act)
+    }
+
+    /// Returns true where this act is done.
+    pub(crate) fn has_done(&self, act: Act) -> bool {
+        self.next.is_none_or(|next| next > act)
+    }
+}
+
 /// Results for the connections of one drain, purge or shutdown. Each loop adds the ends of its own connections as they happen.
 pub(crate) struct Endings {
     /// Moment by which all endings are over.
@@ -38,6 +85,12 @@ impl Endings {
         let [silent, asked, ended, cut, held, closing] = [const { AtomicUsize::new(0) }; 6];
         let told = AtomicBool::new(false);
         Arc::new(Endings { until: deadline(now, time), last_words, silent, asked, ended, cut, held, closing, told })
+    }
+
+    /// Returns all acts; the last is due so long after the deadline.
+    pub(crate) fn ladder(&self, close_after: Duration) -> Ladder {
+        let close = deadline(self.until, close_after);
+        Ladder { last_words: self.last_words, until: self.until, close, next: Some(Act::LastWords) }
     }
 
     /// Counts a loop that is being asked which connections are selected; it has answered, or is gone, when the result is dropped.

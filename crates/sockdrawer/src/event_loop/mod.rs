@@ -281,7 +281,7 @@ impl EventLoop {
 
     /// Returns the moment at which there is something to do even if nothing comes.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let deadline = self.connections.deadlines.next(self.connections.page.is_some());
+        let deadline = self.connections.deadlines.next();
         let wakes =
             [self.connections.timers.next(), deadline, self.acceptor.retry_at(), self.connector.retry_at(), self.turn_until];
         wakes.into_iter().flatten().min()

@@ -133,7 +133,7 @@ impl Connections {
             return false;
         }
         extra.endings.push(endings.clone());
-        self.deadlines.keep(endings);
+        self.deadlines.keep(endings, self.page.is_some());
         endings.asked.fetch_add(1, SeqCst);
         if self.slots.at(slot).flags.is(Phase::Cut) {
             endings.closing.fetch_add(1, SeqCst);

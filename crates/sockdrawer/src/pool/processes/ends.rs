@@ -2,7 +2,7 @@
 
 use crate::behaviour::Kind;
 use crate::clock::deadline;
-use crate::event_loop::endings::{CUT_WITHIN, Endings};
+use crate::event_loop::endings::{Act, CUT_WITHIN, Endings, Ladder};
 use crate::model::fork::{Children, KillReason};
 use crate::operation::{Drain, Drained, Outcome};
 use crate::pool::drain::{Moments, shuffle};
@@ -39,13 +39,10 @@ struct AskedEnds {
     left: HashSet<u32>,
     /// Children that are still to be asked, and when.
     turns: VecDeque<(Instant, u32)>,
-    /// The deadline of the whole question.
-    until: Instant,
-    /// The moment when programs are told, by a signal that ends most of them.
-    last_words: Instant,
+    /// The acts to come. A child with a protocol keeps the deadline itself. Programs are told by SIGTERM, which ends most of them, and cut by SIGKILL.
+    ladder: Ladder,
     /// The queue of a listener is still accepted from.
     listener: bool,
-    stage: EndStage,
     drained: Drained,
 }
 
@@ -60,45 +57,17 @@ enum AskedFor {
     Nothing,
 }
 
-/// The progress of a question towards its deadline. A child with a protocol keeps the deadline itself; one that does not is stuck.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum EndStage {
-    Asking,
-    /// Programs were sent SIGTERM.
-    LastWords,
-    /// Programs were sent SIGKILL, and nothing is accepted any more.
-    Over,
-    /// All were, because a kill is meant.
-    Killed,
-    /// Nothing is waited for. What is left of a drain or purge is cut.
-    Told,
-}
-
 impl AskedEnds {
     fn new(kind: AskedFor, within: Duration) -> AskedEnds {
-        let endings = Endings::within(within);
-        AskedEnds {
-            kind,
-            left: HashSet::new(),
-            turns: VecDeque::new(),
-            until: endings.until,
-            last_words: endings.last_words,
-            listener: false,
-            stage: EndStage::Asking,
-            drained: Drained::default(),
+        let mut ladder = Endings::within(within).ladder(CUT_WITHIN / 2);
+        match kind {
+            AskedFor::Drain => {}
+            // A program has no way to end in order but by itself: it is told at once.
+            AskedFor::Purge => ladder.last_words = Instant::now(),
+            AskedFor::Kill => (ladder.close, ladder.next) = (deadline(ladder.until, KILLED_WITHIN), Some(Act::Close)),
+            AskedFor::Nothing => ladder.next = None,
         }
-    }
-
-    /// Returns the next stage, and when it begins.
-    fn next(&self) -> Option<(EndStage, Instant)> {
-        match self.stage {
-            EndStage::Asking => Some((EndStage::LastWords, self.last_words)),
-            EndStage::LastWords => Some((EndStage::Over, self.until)),
-            EndStage::Over => Some((EndStage::Told, deadline(self.until, CUT_WITHIN / 2))),
-            EndStage::Killed => Some((EndStage::Told, deadline(self.until, KILLED_WITHIN))),
-            EndStage::Told => None,
-        }
-        .filter(|_| self.kind != AskedFor::Nothing)
+        AskedEnds { kind, left: HashSet::new(), turns: VecDeque::new(), ladder, listener: false, drained: Drained::default() }
     }
 
     /// Gives the children their turns, so that none is asked too late.
@@ -109,8 +78,8 @@ impl AskedEnds {
         for pid in &pids {
             let at = moments.next();
             if how.max_connections.is_none() {
-                self.turns.push_back((at.min(self.last_words), *pid));
-            } else if at < self.until {
+                self.turns.push_back((at.min(self.ladder.last_words), *pid));
+            } else if at < self.ladder.until {
                 self.turns.push_back((at, *pid));
             }
         }
@@ -173,8 +142,6 @@ impl Ends {
     pub(super) fn purge(&mut self, number: u64, meant: Vec<u32>, within: Duration) {
         let mut asked = AskedEnds::new(AskedFor::Purge, within);
         asked.has_turns(meant, Drain::within(within));
-        // A program has no way to end in order but by itself: it is told at once.
-        asked.last_words = Instant::now();
         self.open.insert(number, asked);
     }
 
@@ -182,7 +149,6 @@ impl Ends {
         let mut asked = AskedEnds::new(AskedFor::Kill, Duration::ZERO);
         meant.iter().for_each(|pid| children.kill(*pid, KillReason::Killed));
         asked.left.extend(meant);
-        asked.stage = EndStage::Killed;
         self.open.insert(number, asked);
     }
 
@@ -217,7 +183,7 @@ impl Ends {
 
     /// Returns true where nothing may be accepted any more.
     pub(super) fn is_time_over(&self) -> bool {
-        self.last.and_then(|last| self.open.get(&last)).is_some_and(|asked| asked.stage >= EndStage::Over)
+        self.last.and_then(|last| self.open.get(&last)).is_some_and(|asked| asked.ladder.has_done(Act::Cut))
     }
 
     /// Counts connections that were never accepted as cut.
@@ -236,7 +202,7 @@ impl Ends {
 
     /// Returns the time when there is something to do next.
     pub(super) fn due(&self) -> Option<Instant> {
-        let of = |asked: &AskedEnds| [asked.turns.front().map(|(at, _)| *at), asked.next().map(|(_, at)| at)];
+        let of = |asked: &AskedEnds| [asked.turns.front().map(|(at, _)| *at), asked.ladder.next().map(|(at, _)| at)];
         self.open
             .values()
             .flat_map(of)
@@ -257,28 +223,26 @@ impl Ends {
                 let Some((_, pid)) = asked.turns.pop_front().filter(|(_, pid)| asked.left.contains(pid)) else { continue };
                 self.draining.insert(pid);
                 let is_program = children.with(pid, |child| child.kind()) == Some(Kind::Program);
-                match (is_program, asked.stage) {
-                    (false, EndStage::Asking | EndStage::LastWords) => {
-                        children.ask_to_end(pid, asked.until, asked.kind == AskedFor::Purge);
-                    }
-                    (true, EndStage::Asking) => {}
-                    (true, EndStage::LastWords) => children.signal_program(pid, SIGTERM, KillReason::Cut),
+                let is_told = asked.ladder.has_done(Act::LastWords);
+                match is_program {
                     // The child came after the end of all.
-                    _ => children.kill(pid, KillReason::Cut),
+                    _ if asked.ladder.has_done(Act::Cut) => children.kill(pid, KillReason::Cut),
+                    true if is_told => children.signal_program(pid, SIGTERM, KillReason::Cut),
+                    true => {}
+                    false => children.ask_to_end(pid, asked.ladder.until, asked.kind == AskedFor::Purge),
                 }
             }
-            while let Some((stage, _)) = asked.next().filter(|(_, at)| *at <= now) {
-                asked.stage = stage;
-                if stage == EndStage::Told && asked.kind != AskedFor::Kill {
+            while let Some(act) = asked.ladder.take(now) {
+                if act == Act::Close && asked.kind != AskedFor::Kill {
                     let at = now + CUT_WITHIN;
                     self.cut.extend(asked.cut_all(children).into_iter().map(|pid| (at, pid)));
                 }
-                for pid in &asked.left {
-                    let is_program = children.with(*pid, |child| child.kind()) == Some(Kind::Program);
-                    match (is_program, stage) {
-                        (true, EndStage::LastWords) => children.signal_program(*pid, SIGTERM, KillReason::Cut),
-                        (true, EndStage::Over) => children.kill(*pid, KillReason::Cut),
-                        _ => {}
+                let is_program = |pid: &&u32| children.with(**pid, |child| child.kind()) == Some(Kind::Program);
+                for pid in asked.left.iter().filter(is_program) {
+                    match act {
+                        Act::LastWords => children.signal_program(*pid, SIGTERM, KillReason::Cut),
+                        Act::Cut => children.kill(*pid, KillReason::Cut),
+                        Act::Close => {}
                     }
                 }
             }
@@ -296,8 +260,9 @@ impl Ends {
     pub(super) fn answered(&mut self, taken: usize) -> Vec<(u64, Reply)> {
         let last = self.last;
         let over = |number: &u64, asked: &mut AskedEnds| {
+            let is_over = asked.kind != AskedFor::Nothing && asked.ladder.has_done(Act::Close);
             let waits = asked.listener || (Some(*number) == last && taken > 0);
-            asked.stage == EndStage::Told || (asked.left.is_empty() && !waits)
+            is_over || (asked.left.is_empty() && !waits)
         };
         let mut answered: Vec<_> = self.open.extract_if(over).map(|(number, asked)| (number, asked.reply())).collect();
         answered.sort_by_key(|(number, _)| Some(*number) == last);
