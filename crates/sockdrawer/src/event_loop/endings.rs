@@ -15,11 +15,11 @@ pub(crate) const CUT_WITHIN: Duration = Duration::from_millis(50);
 /// Acts of a drain, purge or shutdown, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Act {
-    /// What waits for something is told that it ends.
+    /// Tells connections that wait for something that they end.
     LastWords,
-    /// Time is up: what is left is cut.
+    /// Cuts all that is left: time is up.
     Cut,
-    /// What was cut is let go of; nothing is waited for any more.
+    /// Lets go of connections that were cut; nothing is waited for any more.
     Close,
 }
 
