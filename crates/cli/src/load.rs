@@ -83,8 +83,6 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let written = output.report(&report).and(junit.load(&words::title(&plan), &report, judged == Exit::Ok));
     let page = watching.directory.as_ref().filter(|_| kept.is_ok()).map(Directory::page);
     let told = output.tell_folded(format_args!("{report}\n{}", words::verdict(&report, page.as_deref())));
-    // The terminal that has gone takes no words.
-    let told = if signalled.get() == Some(&Signal::HangUp) { Ok(()) } else { told };
     kept.and(written).and(told)?;
     Ok(signalled.get().map_or(judged, |signal| signal.exit()))
 }

@@ -92,7 +92,7 @@ fn no_workload() -> String {
 }
 
 /// Names that other tools of this kind have for what is here too, or is not.
-const HABITS: [(&str, &str); 18] = [
+const HABITS: [(&str, &str); 19] = [
     ("-z", "the time of a run is -d: -d 10s"),
     ("-q", "the rate is --rate: --rate 1000"),
     ("-r", "the rate is --rate: --rate 1000"),
@@ -109,6 +109,7 @@ const HABITS: [(&str, &str); 18] = [
     ("--vus", "connections at once are -c"),
     ("--request", "the method is -X: -X POST"),
     ("--latency", "latencies are always shown"),
+    ("--http2", "HTTP/1.1 alone is spoken; a server that has both is asked in it"),
     ("--cacert", "the authorities are --ca: --ca FILE"),
     ("-i", "the time from one operation to the next is --interval"),
 ];

@@ -92,6 +92,21 @@ pub(crate) fn all_at_once(report: &Report, error: &Errors) -> Option<Cause> {
     })
 }
 
+/// Returns the cause of connections that the server ended while it served others of the run: it speaks what they speak.
+pub(crate) fn turned_away(report: &Report, error: &Errors) -> Option<Cause> {
+    let (connections, why) = match (error.phase.as_ref(), error.errno.as_str()) {
+        ("handshake", errno) if errno.contains("ended in the TLS handshake") => {
+            (report.connections.established, "the server ended the connection in the TLS handshake, and served others")
+        }
+        ("answer" | "send", "EOF") => (report.operations.ok, "the server closed instead of answering, and answered others"),
+        _ => return None,
+    };
+    (connections > 0).then_some(Cause {
+        why,
+        remedy: "it turned the connection away or ended: see its counts of rejected connections, its log, and its limits, in all and per client (more clients: --source)",
+    })
+}
+
 /// Returns the cause of an error by a full accept queue. The client takes a connection for complete that the server's kernel has no place for: what
 /// it sends is dropped, until the kernel gives up and resets. New handshakes are not answered.
 pub(crate) fn overflown(phase: &str, errno: &str) -> Option<Cause> {
@@ -296,6 +311,28 @@ mod tests {
         report.connections.lost = 9;
         report.errors[1].last = Some(2.6);
         assert_eq!(why(&report), idle, "one after the other");
+    }
+
+    #[test]
+    fn a_server_that_served_others_turned_the_connection_away() {
+        let mut report = crate::report::tests::report();
+        let ended = |phase: &'static str, errno: &str| Errors {
+            phase: phase.into(),
+            errno: errno.to_owned(),
+            count: 5,
+            first: None,
+            last: None,
+        };
+        for (error, alone) in [
+            (ended("handshake", "the connection ended in the TLS handshake"), "without a word of TLS"),
+            (ended("answer", "EOF"), "closed instead of answering"),
+        ] {
+            (report.connections.established, report.operations.ok) = (50, 50);
+            let cause = report.cause(&error).expect("it is known");
+            assert!(cause.why.contains("others") && cause.remedy.contains("per client"), "{cause}");
+            (report.connections.established, report.operations.ok) = (0, 0);
+            assert!(report.cause(&error).expect("it is known").why.ends_with(alone), "{error:?}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Result of a search: its tries, and what stopped it.
 
+use crate::machine::{BUSY, others_used};
 use crate::numbers::{float, thousands, time};
 use crate::report::Report;
 use crate::search::{Search, Tries};
@@ -10,8 +11,6 @@ use std::fmt;
 
 /// A number is reached from this part of it on: connections that begin and end cost a few percent.
 const REACHED: f64 = 0.95;
-/// Part of the machine's CPUs from which on programs that are no part of the run change what is measured.
-const BUSY: f64 = 0.1;
 
 /// Result of a search. Serialized, it is the documented result.
 #[derive(Clone, Debug, Serialize)]
@@ -120,7 +119,7 @@ impl Found {
         let mean = others.iter().sum::<f64>() / float(others.len().max(1) as u64);
         let cpus = float(reports().map(|report| report.machine.cpus as u64).max().unwrap_or(1));
         let is_busy = mean > BUSY * cpus && (was_late || differ.is_some());
-        let busy = is_busy.then(|| format!("other programs used {mean:.1} of this machine's {cpus:.0} CPUs meanwhile"));
+        let busy = is_busy.then(|| others_used(mean, cpus));
         differ.into_iter().chain(busy).reduce(|one, other| format!("{one}, and {other}"))
     }
 
@@ -154,7 +153,16 @@ impl fmt::Display for Found {
                 }
                 f.write_str(")")?;
             }
-            _ if !self.complete => return f.write_str("interrupted before it was known"),
+            _ if !self.complete => {
+                f.write_str("interrupted before it was known")?;
+                let of = |held| self.runs.iter().filter(move |tried| tried.held == held).map(|tried| tried.amount);
+                return match (of(true).max(), of(false).min()) {
+                    (None, None) => Ok(()),
+                    (Some(most), None) => write!(f, ": {most} {what} held"),
+                    (None, Some(least)) => write!(f, ": {least} {what} did not hold"),
+                    (Some(most), Some(least)) => write!(f, ": {most} {what} held, {least} did not"),
+                };
+            }
             _ => write!(f, "found: nothing holds, not even 1 {what}")?,
         }
         self.tell_failed(f)?;
@@ -223,9 +231,39 @@ impl Try {
             .iter()
             .filter(|judgement| !judgement.ok)
             .for_each(|judgement| line += &format!("; not {}", judgement.expr));
-        if let Some(wall) = self.wall.as_ref().filter(|_| !self.held) {
-            line += &format!("; limited by {}", wall.name);
+        let most = || self.report.as_ref()?.errors.iter().max_by_key(|error| error.count);
+        match (&self.wall, most()) {
+            _ if self.held => {}
+            (Some(wall), _) => line += &format!("; limited by {}", wall.name),
+            (None, Some(error)) => line += &format!("; most often {} {}", error.phase, error.errno),
+            (None, None) => {}
         }
         line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupted_search_says_what_was_known_by_then() {
+        let mut found = Found::new("connections", "connections");
+        assert_eq!(found.to_string(), "interrupted before it was known");
+        let tried = |amount, held| Try { amount, reached: None, held, thresholds: Vec::new(), wall: None, report: None };
+        [tried(20, true), tried(10, true), tried(325, false)].into_iter().for_each(|tried| found.add(tried));
+        assert_eq!(found.to_string(), "interrupted before it was known: 20 connections held, 325 did not");
+        found.runs.retain(|tried| !tried.held);
+        assert_eq!(found.to_string(), "interrupted before it was known: 325 connections did not hold");
+    }
+
+    #[test]
+    fn a_try_that_fails_names_its_most_frequent_error() {
+        let report = Some(Box::new(crate::report::tests::report()));
+        let tried = Try { amount: 9, reached: Some(8.0), held: false, thresholds: Vec::new(), wall: None, report };
+        let line = tried.line("connections", false);
+        assert!(line.ends_with("; most often connect ECONNREFUSED"), "{line}");
+        let line = Try { held: true, ..tried }.line("connections", false);
+        assert!(line.ends_with(" lost"), "{line}");
     }
 }

@@ -1,8 +1,8 @@
 //! Result of a run: the object that `--json` prints, and the text for people.
 
-use crate::cause::{Cause, all_at_once, cause};
+use crate::cause::{Cause, all_at_once, cause, turned_away};
 use crate::latency::{Columns, row};
-use crate::machine::Machine;
+use crate::machine::{BUSY, Machine, others_used};
 use crate::numbers::{bytes, float, per_second, thousands, time};
 use crate::orders::STOPPED;
 use crate::part::{AgentPart, Parts};
@@ -175,13 +175,21 @@ impl Report {
 impl Report {
     /// Returns the meaning of an error, by all that the run saw.
     pub fn cause(&self, error: &Errors) -> Option<Cause> {
-        all_at_once(self, error).or_else(|| cause(&error.phase, &error.errno, self.overflows_behind(error)))
+        all_at_once(self, error)
+            .or_else(|| turned_away(self, error))
+            .or_else(|| cause(&error.phase, &error.errno, self.overflows_behind(error)))
     }
 
     /// Returns the number of connections that found an accept queue full, where they may be behind an error. The kernel counts each: an error that
     /// came more often has another reason, and the queue may be that of another listener in the server's network.
     pub(crate) fn overflows_behind(&self, error: &Errors) -> Option<u64> {
         self.server.listen_overflows.filter(|overflows| *overflows >= error.count)
+    }
+
+    /// Returns what other programs took of this machine meanwhile, where it is much.
+    fn busy_with_others(&self) -> Option<String> {
+        let cpus = float(self.machine.cpus as u64);
+        self.others_cpus.filter(|others| *others > BUSY * cpus).map(|others| others_used(others, cpus))
     }
 
     /// Returns in a few words whether all went well, and if not, what did not.
@@ -311,6 +319,9 @@ impl fmt::Display for Report {
         self.tell_latencies(f)?;
         write!(f, "\nCPU          {} per operation in the client, ", self.each(self.client.cpu_seconds))?;
         write!(f, "{} in the server", self.each(self.server.cpu_seconds))?;
+        if let Some(others) = self.busy_with_others() {
+            write!(f, "\nothers       {others}: rates and latencies may be those of a busy machine")?;
+        }
         if let Some(each) = self.client.bytes_per_connection {
             write!(f, "\nclient       {} for each connection", bytes(each))?;
         }
@@ -447,6 +458,13 @@ CPU          2.50 ms per operation in the client, - in the server
 error        connect ECONNREFUSED: 2, from 0.2 s to 0.5 s; nothing listens there: start the server, or check the address and port";
         assert_eq!(report().to_string(), expected);
         assert!(!report().is_clean());
+        let busy = |others| Report { others_cpus: Some(others), ..report() }.to_string();
+        assert!(
+            busy(1.1).contains("\nothers       other programs used 1.1 of this machine's 2 CPUs meanwhile: "),
+            "{}",
+            busy(1.1)
+        );
+        assert_eq!(busy(0.2), expected);
     }
 
     #[test]

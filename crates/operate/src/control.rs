@@ -7,7 +7,7 @@ use crate::change::{Changed, Unchanged};
 use crate::document::{Format, MAX_BYTES};
 use crate::failure::Failure;
 use crate::metrics;
-use crate::operator::{News, Operator, OperatorPlaces};
+use crate::operator::{NO_UPGRADE, News, Operator, OperatorPlaces};
 use crate::program_settings;
 use crate::replaced::Report;
 use crate::revisions::{Cause, Revision};
@@ -413,7 +413,7 @@ fn adopt(asked: &Asked<'_>) -> Result<Answer, Refusal> {
 fn upgrade(asked: &Asked<'_>) -> Result<Answer, Refusal> {
     if asked.dry_run()? {
         let Some(upgrade) = &asked.operator.server.upgrade else {
-            return Err(Answer::error(409, "no upgrade: the server was started without --upgrade PATH"));
+            return Err(Answer::error(409, NO_UPGRADE));
         };
         let plan = sockdrawer::upgrade::Replace::at(upgrade.path()).rehearse();
         return plan.map(|plan| json_answer(200, &Report::of(Some(&plan), None))).map_err(|error| Answer::error(409, error));

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-const NO_UPGRADE: &str = "no upgrade: the server was started without --upgrade PATH";
+pub(crate) const NO_UPGRADE: &str = "no upgrade: the server was started without --upgrade PATH, or upgrade in its file";
 /// Time that a drain may take before it is told what it waits for.
 const QUIET: Duration = Duration::from_millis(200);
 

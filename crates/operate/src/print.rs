@@ -1,6 +1,8 @@
 //! Printing for programs whose readers may go away or stop to read.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::FileType;
+use rustix::io::Errno;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::time::Duration;
@@ -11,9 +13,15 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// Writes a line on standard output, there at once: other programs wait for it. A reader that went away is no error.
 ///
 /// # Errors
-/// When it cannot be written for another reason than a closed pipe, for example a full disk.
+/// When it cannot be written for another reason than a closed pipe or terminal, for example a full disk.
 pub fn line(text: impl fmt::Display) -> io::Result<()> {
-    write_line(io::stdout().lock(), text)
+    let stdout = rustix::stdio::stdout();
+    let is_device = || rustix::fs::fstat(stdout).is_ok_and(|file| FileType::from_raw_mode(file.st_mode).is_char_device());
+    match write_line(io::stdout().lock(), text) {
+        // A terminal that was closed takes nothing for ever; a file says so of a broken disk.
+        Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) && is_device() => Ok(()),
+        written => written,
+    }
 }
 
 /// Writes a line on standard error, unless that does not take it in this time: then it is left out. A pipe that takes something takes

@@ -6,6 +6,7 @@ pub(crate) mod screen;
 use rustix::process::Signal;
 use rustix::termios::LocalModes;
 use screen::Terminal;
+use sockdrawer::{Config, Pool};
 use std::time::Duration;
 
 /// A run of so few operations that a busy machine keeps their rate: a rate that is not kept is a failed run.
@@ -94,6 +95,25 @@ fn a_run_whose_terminal_goes_keeps_its_result() {
     let result = std::fs::read_to_string(path.join("result.json"));
     std::fs::remove_dir_all(&path).expect("it is there");
     assert!(result.is_ok_and(|result| result.contains("\"peak\": 20")));
+}
+
+#[test]
+fn a_trial_and_a_search_whose_terminal_goes_keep_their_result() {
+    let server =
+        Pool::start(Config::accept(sockdrawer_catalog::echo::Echo).listen(std::net::SocketAddr::from(([127, 0, 0, 1], 0))))
+            .expect("it starts");
+    let trial = format!("trial {} -c 2 --kept 2 --change true --every 100ms --changes 100000", server.addresses()[0]);
+    let path = std::env::temp_dir().join(format!("sockdrawer-hung-up-{}", std::process::id()));
+    for (words, under_way) in
+        [("trial -c 2 --kept 2 --changes 100000", "change"), (trial.as_str(), "change"), ("find ping -c 2", "tries left")]
+    {
+        let mut terminal = Terminal::start((80, 24), &[], &format!("{words} --json {}", path.display()));
+        terminal.until("a line of its progress", |screen| screen.contains(under_way));
+        assert_eq!(terminal.hang_up(), Some(129), "{words}: {}", terminal.screen());
+        let result = std::fs::read_to_string(&path).expect("it is kept");
+        assert!(result.starts_with('{') && result.ends_with("}\n"), "{words}: {result}");
+        std::fs::remove_file(&path).expect("it is there");
+    }
 }
 
 #[test]
