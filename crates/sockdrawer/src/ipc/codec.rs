@@ -1,5 +1,8 @@
 //! The encoding of messages between processes: CBOR, in which each field has its name. A field that a build does not know is skipped, and
 //! one that did not come has its default, so that two builds of a program can read each other.
+//!
+//! The reader has a function for each kind of value, and a type's reader calls those that it needs. One that takes any kind anywhere, as for MessagePack
+//! by serde, is compiled whole for each type: it was half of the library's code.
 
 use crate::protocol::Wiped;
 use crate::sys::{Errno, Result};
