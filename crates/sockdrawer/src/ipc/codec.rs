@@ -51,6 +51,8 @@ fn is_shallow(bytes: &[u8]) -> bool {
         let items = match decoder.datatype() {
             Ok(Type::Array) => decoder.array(),
             Ok(Type::Map) => decoder.map().map(|pairs| pairs.map(|pairs| pairs.saturating_mul(2))),
+            // No message has one, and to pass over it would be to pass over what is nested in it.
+            Ok(Type::ArrayIndef | Type::MapIndef | Type::Tag) => return false,
             _ => decoder.skip().map(|()| Some(0)),
         };
         match items {
@@ -79,12 +81,20 @@ mod tests {
         assert_eq!(decode::<Selector>(&bytes), Ok(shallow));
         let bytes = encode(&nested(MAX_DEPTH + 1)).expect("a value");
         assert_eq!(decode::<Selector>(&bytes), Err(Errno::BADMSG));
-        // The fields that a build does not know are no way around it; nor are arrays that say no length, tags, or what ends too early.
-        for (unit, end) in
-            [(&b"\x81"[..], &b"\x00"[..]), (b"\xa1\x61n", b"\x00"), (b"\x9f", b"\x00"), (b"\xc1", b"\x00"), (b"\x82", b"")]
-        {
+        // Fields that a build does not know are no way around it, nor are lists and maps that say no length, tags, or what ends too early.
+        for (unit, end) in [
+            (&b"\x81"[..], &b"\x00"[..]),
+            (b"\xa1\x61n", b"\x00"),
+            (b"\x9f", b"\x00"),
+            (b"\xc1", b"\x00"),
+            (b"\x82", b""),
+            (b"\xa1\x65Every\x9f", b"\x63All"),
+            (b"\xbf\x63Not", b"\x63All"),
+            (b"\xa1\x63Not\xc1", b"\x63All"),
+        ] {
             for depth in [1_usize << 8, 1 << 20] {
-                assert_eq!(decode::<Selector>(&[&unit.repeat(depth), end].concat()), Err(Errno::BADMSG), "{unit:?}");
+                let closed = [&unit.repeat(depth), end, &b"\xff".repeat(depth)[..]].concat();
+                assert_eq!(decode::<Selector>(&closed), Err(Errno::BADMSG), "{unit:?}");
             }
         }
         assert_eq!(
