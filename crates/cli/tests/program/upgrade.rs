@@ -273,7 +273,7 @@ fn a_server_that_meets_no_next_build_says_so_and_goes_on() {
     let mut server = Program::of("serve hello -l 127.0.0.1:0");
     let line = server.line();
     server.signal(Signal::USR2);
-    assert_eq!(server.error_line(), "error: no upgrade: the server was started without --upgrade PATH");
+    assert_eq!(server.error_line(), "error: no upgrade: the server was started without --upgrade PATH, or upgrade in its file");
     let mut answer = String::new();
     let mut client = TcpStream::connect(line.trim_start_matches("listening on ")).expect("it accepts");
     client.write_all(b"x").and_then(|()| client.read_to_string(&mut answer)).expect("an answer");
