@@ -78,7 +78,7 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
         };
         output.tell(tried.line(vary.words(), confirming) + &left)?;
         if let Some(report) = tried.report.as_ref().filter(|report| amount == 1 && !tried.held && nothing_worked(report)) {
-            failure = report.errors.iter().max_by_key(|error| error.count).map(|error| every_operation_fails(report, error));
+            failure = report.most_frequent_error().map(|error| every_operation_fails(report, error));
             found.add(tried);
             break;
         }
@@ -287,7 +287,7 @@ fn every_operation_fails(report: &Report, error: &Errors) -> Failure {
 
 /// Returns the failure where a target lets nobody in. That is no question of how many: there is nothing to search.
 fn nothing_there(plan: &Plan, report: &Report) -> Option<Failure> {
-    let most = report.errors.iter().max_by_key(|error| error.count)?;
+    let most = report.most_frequent_error()?;
     let targets = plan.targets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
     if most.phase == "handshake" && report.connections.established == 0 {
         return Some(Failure::preflight(format_args!("no TLS handshake with {targets} succeeds: {}", most.errno)));

@@ -260,6 +260,10 @@ mod tests {
         cause(phase, errno, overflows).unwrap_or_else(|| panic!("{phase} {errno} has a cause")).why
     }
 
+    fn end(phase: &'static str, errno: &str, first: f64, last: f64) -> Errors {
+        Errors { phase: phase.into(), errno: errno.to_owned(), count: 5, first: Some(first), last: Some(last) }
+    }
+
     #[test]
     fn each_error_has_its_cause() {
         for (phase, errno, expected) in [
@@ -295,13 +299,6 @@ mod tests {
     fn the_end_of_all_connections_at_one_moment_is_that_of_the_server() {
         let mut report = crate::report::tests::report();
         report.connections = Connections { attempted: 9, established: 9, lost: 9, peak: 9, ..Connections::default() };
-        let end = |phase: &'static str, errno: &str, first, last| Errors {
-            phase: phase.into(),
-            errno: errno.to_owned(),
-            count: 5,
-            first: Some(first),
-            last: Some(last),
-        };
         report.errors = vec![end("closed", "EOF", 2.0, 2.1), end("answer", "ECONNRESET", 2.2, 2.4)];
         let why = |report: &Report| report.cause(&report.errors[0]).map(|cause| cause.why);
         assert_eq!(why(&report), Some("the server ended all connections at one moment"));
@@ -316,16 +313,9 @@ mod tests {
     #[test]
     fn a_server_that_served_others_turned_the_connection_away() {
         let mut report = crate::report::tests::report();
-        let ended = |phase: &'static str, errno: &str| Errors {
-            phase: phase.into(),
-            errno: errno.to_owned(),
-            count: 5,
-            first: None,
-            last: None,
-        };
         for (error, alone) in [
-            (ended("handshake", "the connection ended in the TLS handshake"), "without a word of TLS"),
-            (ended("answer", "EOF"), "closed instead of answering"),
+            (end("handshake", "the connection ended in the TLS handshake", 2.0, 2.1), "without a word of TLS"),
+            (end("answer", "EOF", 2.0, 2.1), "closed instead of answering"),
         ] {
             (report.connections.established, report.operations.ok) = (50, 50);
             let cause = report.cause(&error).expect("it is known");

@@ -1,6 +1,6 @@
 //! Result of a search: its tries, and what stopped it.
 
-use crate::machine::{BUSY, others_used};
+use crate::machine::busy_with_others;
 use crate::numbers::{float, thousands, time};
 use crate::report::Report;
 use crate::search::{Search, Tries};
@@ -118,8 +118,7 @@ impl Found {
         let others: Vec<f64> = reports().filter_map(|report| report.others_cpus).collect();
         let mean = others.iter().sum::<f64>() / float(others.len().max(1) as u64);
         let cpus = float(reports().map(|report| report.machine.cpus as u64).max().unwrap_or(1));
-        let is_busy = mean > BUSY * cpus && (was_late || differ.is_some());
-        let busy = is_busy.then(|| others_used(mean, cpus));
+        let busy = busy_with_others(mean, cpus).filter(|_| was_late || differ.is_some());
         differ.into_iter().chain(busy).reduce(|one, other| format!("{one}, and {other}"))
     }
 
@@ -204,7 +203,7 @@ impl Try {
     /// Returns what went wrong most often, and why.
     fn most_frequent_error(&self) -> Option<String> {
         let report = self.report.as_ref()?;
-        let error = report.errors.iter().max_by_key(|error| error.count)?;
+        let error = report.most_frequent_error()?;
         let cause = report.cause(error).map_or_else(String::new, |cause| format!(": {cause}"));
         Some(format!("{} times {} {}{cause}", error.count, error.phase, error.errno))
     }
@@ -231,8 +230,7 @@ impl Try {
             .iter()
             .filter(|judgement| !judgement.ok)
             .for_each(|judgement| line += &format!("; not {}", judgement.expr));
-        let most = || self.report.as_ref()?.errors.iter().max_by_key(|error| error.count);
-        match (&self.wall, most()) {
+        match (&self.wall, self.report.as_ref().and_then(|report| report.most_frequent_error())) {
             _ if self.held => {}
             (Some(wall), _) => line += &format!("; limited by {}", wall.name),
             (None, Some(error)) => line += &format!("; most often {} {}", error.phase, error.errno),

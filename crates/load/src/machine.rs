@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// Part of the machine's CPUs from which on programs that are no part of the run change what is measured.
-pub(crate) const BUSY: f64 = 0.1;
+const BUSY: f64 = 0.1;
 
-/// Returns the words for what other programs took of a machine.
-pub(crate) fn others_used(others: f64, cpus: f64) -> String {
-    format!("other programs used {others:.1} of this machine's {cpus:.0} CPUs meanwhile")
+/// Returns the words for what other programs took of a machine, where it is much.
+pub(crate) fn busy_with_others(others: f64, cpus: f64) -> Option<String> {
+    (others > BUSY * cpus).then(|| format!("other programs used {others:.1} of this machine's {cpus:.0} CPUs meanwhile"))
 }
 
 /// Facts about the machine that readers of a result want to know.

@@ -2,7 +2,7 @@
 
 use crate::cause::{Cause, all_at_once, cause, turned_away};
 use crate::latency::{Columns, row};
-use crate::machine::{BUSY, Machine, others_used};
+use crate::machine::{Machine, busy_with_others};
 use crate::numbers::{bytes, float, per_second, thousands, time};
 use crate::orders::STOPPED;
 use crate::part::{AgentPart, Parts};
@@ -186,10 +186,9 @@ impl Report {
         self.server.listen_overflows.filter(|overflows| *overflows >= error.count)
     }
 
-    /// Returns what other programs took of this machine meanwhile, where it is much.
-    fn busy_with_others(&self) -> Option<String> {
-        let cpus = float(self.machine.cpus as u64);
-        self.others_cpus.filter(|others| *others > BUSY * cpus).map(|others| others_used(others, cpus))
+    /// Returns the errors of the kind that came most often.
+    pub fn most_frequent_error(&self) -> Option<&Errors> {
+        self.errors.iter().max_by_key(|error| error.count)
     }
 
     /// Returns in a few words whether all went well, and if not, what did not.
@@ -319,7 +318,8 @@ impl fmt::Display for Report {
         self.tell_latencies(f)?;
         write!(f, "\nCPU          {} per operation in the client, ", self.each(self.client.cpu_seconds))?;
         write!(f, "{} in the server", self.each(self.server.cpu_seconds))?;
-        if let Some(others) = self.busy_with_others() {
+        let cpus = float(self.machine.cpus as u64);
+        if let Some(others) = self.others_cpus.and_then(|others| busy_with_others(others, cpus)) {
             write!(f, "\nothers       {others}: rates and latencies may be those of a busy machine")?;
         }
         if let Some(each) = self.client.bytes_per_connection {

@@ -67,7 +67,9 @@ impl Deadlines {
         let at = self.0.iter().position(|kept| kept.next().is_some_and(|(at, _)| at <= now))?;
         let kept = &mut self.0[at];
         let (_, act) = kept.next()?;
-        let _ = act.and_then(|_| kept.ladder.take(now));
+        if act.is_some() {
+            kept.ladder.take(now);
+        }
         if matches!(act, None | Some(Act::Close)) {
             kept.look = kept.look.map(|_| now + LOOK_AGAIN);
         }

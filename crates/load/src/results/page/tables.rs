@@ -80,9 +80,7 @@ pub(super) fn summary(run: &Recorded) -> String {
 fn verdict(report: &Report) -> String {
     let class = if report.verdict().starts_with("ok") { "wall well" } else { "early" };
     let mut verdict = format!("<p class=\"{class}\"><strong>{}.</strong></p>\n", escape(&report.verdict()));
-    if let Some((error, cause)) =
-        report.errors.iter().max_by_key(|error| error.count).and_then(|error| Some((error, report.cause(error)?)))
-    {
+    if let Some((error, cause)) = report.most_frequent_error().and_then(|error| Some((error, report.cause(error)?))) {
         let (count, what) = (thousands(error.count), escape(&format!("{} {}", error.phase, error.errno)));
         let (why, remedy) = (escape(cause.why), escape(cause.remedy));
         let _ = writeln!(

@@ -218,13 +218,13 @@ impl Ends {
             let due = queue.iter().take_while(|(at, _)| *at <= now).count();
             queue.drain(..due).for_each(|(_, pid)| children.kill(pid, reason));
         }
+        let is_program = |pid: u32| children.with(pid, |child| child.kind()) == Some(Kind::Program);
         for asked in self.open.values_mut() {
             while asked.turns.front().is_some_and(|(at, _)| *at <= now) {
                 let Some((_, pid)) = asked.turns.pop_front().filter(|(_, pid)| asked.left.contains(pid)) else { continue };
                 self.draining.insert(pid);
-                let is_program = children.with(pid, |child| child.kind()) == Some(Kind::Program);
                 let is_told = asked.ladder.has_done(Act::LastWords);
-                match is_program {
+                match is_program(pid) {
                     // The child came after the end of all.
                     _ if asked.ladder.has_done(Act::Cut) => children.kill(pid, KillReason::Cut),
                     true if is_told => children.signal_program(pid, SIGTERM, KillReason::Cut),
@@ -237,8 +237,7 @@ impl Ends {
                     let at = now + CUT_WITHIN;
                     self.cut.extend(asked.cut_all(children).into_iter().map(|pid| (at, pid)));
                 }
-                let is_program = |pid: &&u32| children.with(**pid, |child| child.kind()) == Some(Kind::Program);
-                for pid in asked.left.iter().filter(is_program) {
+                for pid in asked.left.iter().filter(|pid| is_program(**pid)) {
                     match act {
                         Act::LastWords => children.signal_program(*pid, SIGTERM, KillReason::Cut),
                         Act::Cut => children.kill(*pid, KillReason::Cut),
