@@ -142,7 +142,7 @@ impl EventLoop {
     /// Prepares all that a short connection needs, so that it allocates nothing.
     pub(crate) fn prepare(&mut self) {
         self.connections.prepare();
-        self.acceptor.look_at_policy(&self.connections.io);
+        self.acceptor.view.look(&self.connections.io);
     }
 
     /// Makes what it waits with. Before that, only its own thread may have its inbox.

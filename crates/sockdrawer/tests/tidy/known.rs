@@ -4,7 +4,6 @@ use super::types::Known;
 
 pub(crate) const TYPES: Known<'_> = Known {
     methods: &[
-        ("sockdrawer::Acceptor", 55),
         ("sockdrawer::Connections", 165),
         ("sockdrawer::Core", 106),
         ("sockdrawer::Driver", 47),
@@ -15,7 +14,6 @@ pub(crate) const TYPES: Known<'_> = Known {
         ("catalog::Client", 3),
         ("catalog::Connection", 3),
         ("load::Run", 3),
-        ("sockdrawer::Acceptor", 3),
         ("sockdrawer::Behaviour", 4),
         ("sockdrawer::Connections", 17),
         ("sockdrawer::Conversation", 3),

@@ -1,6 +1,6 @@
 //! Accepting: one connection for each event, each with a permit; and the way of a connection into this event loop, or to where it runs.
 
-use super::{Accepted, Accepting, HeldSocket, Retiring, STARVED};
+use super::{Accepted, Accepting, LoopSocket, Retiring, STARVED};
 use crate::admission::AcceptState;
 use crate::admission::Capacity;
 use crate::event_loop::EventLoop;
@@ -138,10 +138,10 @@ impl EventLoop {
         if self.connections.page.is_none() {
             self.connections.timers.look_at_clock();
         }
-        self.acceptor.look_at_policy(&self.connections.io);
+        self.acceptor.view.look(&self.connections.io);
         let learns = self.judges_later(incoming.permit.listener());
         if !learns {
-            self.acceptor.count_incoming(&mut incoming.permit, incoming.side, incoming.remote, false);
+            self.acceptor.view.count_incoming(&mut incoming.permit, incoming.side, incoming.remote, false);
         }
         let peer = Peer::new(incoming.remote, incoming.side).with_lag(incoming.lag).with_connect_time(incoming.connect_time);
         let slot = self.connections.slots.take(incoming.socket, incoming.permit);
@@ -194,7 +194,7 @@ impl EventLoop {
             self.look_at_listeners();
         }
         self.acceptor.retires_at = None;
-        if self.connections.io.shared.leaving.load(SeqCst) > 0 && self.acceptor.is_retiring() {
+        if self.connections.io.shared.leaving.load(SeqCst) > 0 && self.acceptor.sockets.are_retiring() {
             self.retire_empty_sockets();
             self.acceptor.forget_listeners(&self.connections.io);
         }
@@ -259,9 +259,9 @@ impl EventLoop {
 
     /// Accepts one connection from a socket, if it may come in now.
     pub(super) fn admit(&mut self, index: usize) -> Accepted {
-        self.acceptor.look_at_policy(&self.connections.io);
-        let Some(Some(held)) = self.acceptor.held.get(index) else { return Accepted::Failed };
-        if (self.acceptor.refusing.is_some() | held.listener.is_refusing())
+        self.acceptor.view.look(&self.connections.io);
+        let Some(here) = self.acceptor.sockets.get(index) else { return Accepted::Failed };
+        if (self.acceptor.refusing.is_some() | here.listener.is_refusing())
             && let Some(reject) = self.acceptor.refuses_at(index)
         {
             return self.acceptor.turn_away(&mut self.connections, index, (&reject, RejectReason::Refusing));
@@ -283,7 +283,7 @@ impl EventLoop {
     /// that is about 2 % of a short connection.
     #[inline(always)]
     pub(super) fn accept(&mut self, index: usize) -> Accepted {
-        let held = self.acceptor.held[index].as_ref().expect("it is held");
+        let held = self.acceptor.sockets.at(index);
         if !self.accepts_plainly(held) {
             return self.accept_named(index);
         }
@@ -293,7 +293,7 @@ impl EventLoop {
                 let is_spared = socket.as_raw_fd() >= self.acceptor.spared_from;
                 let slot = self.connections.slots.take_counted(socket, Some(&held.listener), None);
                 self.connections.io.counters.accepted().add(1);
-                if stale | self.acceptor.starving | self.acceptor.failing | is_spared {
+                if stale | self.acceptor.starving | self.acceptor.sockets.failing | is_spared {
                     self.accepted_after_all(index, slot, (stale, is_spared));
                 }
                 self.connections.enter(slot, &UNNAMED);
@@ -318,30 +318,30 @@ impl EventLoop {
 
     /// Returns true where the peer's address is not needed, and the connection runs here.
     #[inline(always)]
-    fn accepts_plainly(&self, held: &HeldSocket) -> bool {
+    fn accepts_plainly(&self, held: &LoopSocket) -> bool {
         !(self.connections.generations.names_peers | self.acceptor.view.asks_after | held.socket.is_spread())
     }
 
     /// Calls accept4 once and asks for the peer's address. The policy may still turn the connection away, and it may run elsewhere.
     #[inline(never)]
     fn accept_named(&mut self, index: usize) -> Accepted {
-        let (socket, remote) =
-            match self.connections.io.system.accept_named(self.acceptor.held[index].as_ref().expect("it is held").socket.fd()) {
-                Ok(accepted) => accepted,
-                Err(errno) => {
-                    self.acceptor.give_room_back(&self.connections.io, index);
-                    return self.acceptor.accept_failed(&self.connections.io, index, errno);
-                }
-            };
-        let stale = self.acceptor.held[index].as_ref().expect("just accepted from").socket.take_stale();
+        let (socket, remote) = match self.connections.io.system.accept_named(self.acceptor.sockets.at(index).socket.fd()) {
+            Ok(accepted) => accepted,
+            Err(errno) => {
+                self.acceptor.give_room_back(&self.connections.io, index);
+                return self.acceptor.accept_failed(&self.connections.io, index, errno);
+            }
+        };
+        let stale = self.acceptor.sockets.at(index).socket.take_stale();
         self.note_accepted(index, &socket, stale);
         let (mut peer_count, mut learns) = (None, false);
         if self.acceptor.view.asks_after {
-            let listener = self.acceptor.listener_of(index);
+            let listener = self.acceptor.sockets.at(index).listener.clone();
             learns = self.judges_later(Some(&listener));
         }
         if self.acceptor.view.asks_after && !learns {
-            match self.acceptor.ask_after(&self.connections.io, index, remote) {
+            let listener = &self.acceptor.sockets.at(index).listener;
+            match self.acceptor.view.after(&self.connections.io, listener, remote) {
                 Ok(counted) => peer_count = counted,
                 Err((how, reason)) => {
                     self.acceptor.give_room_back(&self.connections.io, index);
@@ -350,7 +350,7 @@ impl EventLoop {
                 }
             }
         }
-        let held = self.acceptor.held[index].as_ref().expect("just accepted from");
+        let held = self.acceptor.sockets.at(index);
         if self.connections.io.shared.placement.is_some() || held.socket.is_spread() {
             let permit = Permit::of_parts(self.connections.io.shared.limiter.clone(), Some(held.listener.clone()), peer_count);
             let (lag, connect_time) = (Duration::ZERO, Duration::ZERO);
@@ -368,7 +368,7 @@ impl EventLoop {
     fn note_accepted(&mut self, index: usize, socket: &OwnedFd, stale: bool) {
         self.connections.io.counters.accepted().add(1);
         let is_spared = socket.as_raw_fd() >= self.acceptor.spared_from;
-        if self.acceptor.starving | self.acceptor.failing | is_spared {
+        if self.acceptor.starving | self.acceptor.sockets.failing | is_spared {
             self.acceptor.accepted_again(&self.connections.io, index, is_spared);
         }
         if stale {
@@ -412,7 +412,7 @@ impl EventLoop {
 
     /// Counts the peers of the connections that are here as the policy asks for, each once.
     pub(crate) fn count_peers(&mut self) {
-        self.acceptor.look_at_policy(&self.connections.io);
+        self.acceptor.view.look(&self.connections.io);
         let Some(peer_counts) = self.acceptor.view.policy.peer_counts.clone() else {
             return self.connections.slots.forget_peer_counts();
         };
@@ -439,11 +439,7 @@ impl EventLoop {
 
     /// Gives up a socket for good, after accepting the connections in its queue. `retiring` is dropped then.
     pub(crate) fn retire_socket(&mut self, socket: &Arc<ListenSocket>, retiring: &Arc<Retiring>) {
-        for held in self.acceptor.held.iter_mut().flatten() {
-            if Arc::ptr_eq(&held.socket, socket) {
-                held.retiring = Some(retiring.clone());
-            }
-        }
+        self.acceptor.sockets.retire(socket, retiring);
         self.retire_empty_sockets();
     }
 
@@ -452,16 +448,16 @@ impl EventLoop {
     pub(super) fn retire_empty_sockets(&mut self) {
         let (mut lacking, mut left) = (false, ACCEPTS_PER_TURN);
         self.acceptor.retires_at = None;
-        for index in 0..self.acceptor.held.len() {
-            while self.acceptor.held[index].as_ref().is_some_and(|held| held.retiring.is_some() && held.denied.is_none()) {
+        for index in self.acceptor.sockets.indices() {
+            while self.acceptor.sockets.get(index).is_some_and(LoopSocket::may_be_emptied) {
                 if !self.acceptor.unplaced.is_empty() {
                     return;
                 }
                 // An empty one needs no permit to go, which at the limit others would have taken again and again.
                 // The mistake of a broken build: connections that wait there are reset.
-                if self.acceptor.has_nothing(&self.connections.io, index) || cfg!(sockdrawer_broken = "close-without-drain") {
-                    self.acceptor.unwatch_socket(&self.connections.io, index);
-                    self.acceptor.held[index] = None;
+                let io = &self.connections.io;
+                if self.acceptor.sockets.has_nothing(io, index) || cfg!(sockdrawer_broken = "close-without-drain") {
+                    drop(self.acceptor.sockets.give_up(io, index));
                     break;
                 }
                 if left == 0 {
@@ -481,7 +477,7 @@ impl EventLoop {
                         Some((reject, reason)) => _ = self.acceptor.turn_away(&mut self.connections, index, (&reject, reason)),
                         // This holds while suspended, too: connections that wait here have been let in.
                         None if room == Capacity::ListenerFull => {
-                            let listener = self.acceptor.listener_of(index);
+                            let listener = self.acceptor.sockets.at(index).listener.clone();
                             self.acceptor.wait_at(&self.connections.io, &listener);
                             break;
                         }
@@ -496,7 +492,7 @@ impl EventLoop {
                 }
             }
         }
-        if self.acceptor.is_retiring() {
+        if self.acceptor.sockets.are_retiring() {
             let pause = if left == 0 { Duration::ZERO } else { RETIRES_AGAIN };
             self.acceptor.retires_at = Some(Instant::now() + pause);
         }

@@ -1,23 +1,22 @@
 //! Before and after an accept: whether there is room, and what the policy says.
 
-use super::{Accepted, Accepting, Acceptor};
-use crate::admission::Reject;
-use crate::admission::{AcceptRequest, BeforeAccept, Capacity};
+use super::{Accepted, Accepting, Acceptor, LoopSocket};
+use crate::admission::{BeforeAccept, Capacity, Reject};
 use crate::event_loop::connections::Connections;
 use crate::event_loop::io::Io;
 use crate::limit::limiter::Waiter;
-use crate::limit::policy::{Entered, Policy};
-use crate::listen::permit::Permit;
 use crate::listen::state::ListenerState;
-use crate::observe::Event;
 use crate::observe::counters::RejectReason;
-use crate::protocol::Side;
-use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A policy that holds where there is room is asked again after this long.
 const HELD: Duration = Duration::from_millis(100);
+
+/// Connections that are turned away one by one at a socket whose time is over; more, from clients that are faster, are counted and
+/// reset with the socket.
+const TURNED_AWAY: usize = 8192;
 
 /// A listener at which this loop waits for room. It holds no permit of the pool meanwhile.
 pub(super) struct Waiting {
@@ -25,27 +24,11 @@ pub(super) struct Waiting {
     pub(super) waiter: Waiter,
 }
 
-/// The policy, as a loop knows it.
-pub(super) struct PolicyView {
-    pub(super) policy: Arc<Policy>,
-    pub(super) asks_before: bool,
-    pub(super) asks_after: bool,
-    version: u64,
-    /// Moment from which the token that this loop has taken from the bucket may be used, by the system's clock.
-    reserved: Option<u64>,
-}
-
-impl PolicyView {
-    pub(super) fn new(policy: Arc<Policy>, version: u64) -> PolicyView {
-        PolicyView { asks_before: policy.asks_before(), asks_after: policy.asks_after(), policy, version, reserved: None }
-    }
-}
-
 impl Acceptor {
     /// Applies the policy's answer at a socket where there is room. Returns None where the policy says to take the connection.
     #[inline(never)]
     pub(super) fn hold_or_reject(&mut self, connections: &mut Connections, index: usize) -> Option<Accepted> {
-        let answer = self.ask_before(&connections.io, &self.listener_of(index));
+        let answer = self.view.before(&connections.io, &self.sockets.at(index).listener);
         if let BeforeAccept::Accept = answer {
             return None;
         }
@@ -63,14 +46,10 @@ impl Acceptor {
         Some(self.pause(&connections.io, crate::clock::deadline(Instant::now(), time)))
     }
 
-    pub(super) fn listener_of(&self, index: usize) -> Arc<ListenerState> {
-        self.held[index].as_ref().expect("it is held").listener.clone()
-    }
-
     /// Returns the way in which every new connection at a socket is turned away; None: it is not.
     #[cold]
     pub(super) fn refuses_at(&self, index: usize) -> Option<Reject> {
-        let listener = &self.held.get(index)?.as_ref()?.listener;
+        let listener = &self.sockets.get(index)?.listener;
         if self.refusing.is_some() { self.refusing.clone() } else { listener.refuses() }
     }
 
@@ -81,7 +60,7 @@ impl Acceptor {
         if !io.shared.limiter.count_one() {
             return Err(Capacity::PoolFull);
         }
-        if self.held[index].as_ref().expect("it is held").listener.limiter.count_one() {
+        if self.sockets.at(index).listener.limiter.count_one() {
             return Ok(());
         }
         // The mistake: the pool's room is lost where the listener has none.
@@ -96,15 +75,15 @@ impl Acceptor {
     pub(super) fn give_room_back(&mut self, io: &Io, index: usize) {
         // The mistake: room that no connection used is lost.
         if !cfg!(sockdrawer_broken = "permit-leak") {
-            self.listener_of(index).limiter.put_back();
+            self.sockets.at(index).listener.limiter.put_back();
             io.shared.limiter.put_back();
         }
     }
 
     #[cold]
     pub(super) fn without_room(&mut self, connections: &mut Connections, index: usize, room: Capacity) -> Accepted {
-        let listener = &self.listener_of(index);
-        match self.ask(&connections.io, listener, room) {
+        let listener = &self.sockets.at(index).listener.clone();
+        match self.view.ask(&connections.io, listener, room) {
             BeforeAccept::Reject(reject) => self.turn_away(connections, index, (&reject, without(room))),
             BeforeAccept::Pause(time) if !time.is_zero() => {
                 self.pause(&connections.io, crate::clock::deadline(Instant::now(), time))
@@ -120,63 +99,8 @@ impl Acceptor {
         }
     }
 
-    /// Returns the policy's answer at a listener where there is room.
-    fn ask_before(&mut self, io: &Io, listener: &Arc<ListenerState>) -> BeforeAccept {
-        let policy = self.view.policy.clone();
-        let Some(pace) = &policy.pace else { return self.ask(io, listener, Capacity::Free) };
-        let now = crate::sys::monotonic();
-        if let Some(from) = self.view.reserved {
-            if from > now {
-                return BeforeAccept::Pause(Duration::from_nanos(from - now));
-            }
-            self.view.reserved = None;
-            return BeforeAccept::Accept;
-        }
-        if pace.take(now) {
-            return BeforeAccept::Accept;
-        }
-        match self.ask(io, listener, Capacity::TooFast) {
-            BeforeAccept::Reject(reject) => BeforeAccept::Reject(reject),
-            _ => {
-                let from = pace.reserve(now);
-                self.view.reserved = Some(from);
-                BeforeAccept::Pause(Duration::from_nanos(from.saturating_sub(now)))
-            }
-        }
-    }
-
-    fn ask(&mut self, io: &Io, listener: &ListenerState, room: Capacity) -> BeforeAccept {
-        let policy = self.view.policy.clone();
-        let limiter = &io.shared.limiter;
-        // Where there is room, the connection that waits has taken its permits already.
-        let own = usize::from(matches!(room, Capacity::Free | Capacity::TooFast));
-        let (connections, listener_connections) =
-            (limiter.taken().saturating_sub(own), listener.limiter.taken().saturating_sub(own));
-        let request = AcceptRequest::new(&listener.address, room, connections, limiter.limit(), listener_connections);
-        let (answer, panicked) = policy.before(&request);
-        self.count_policy_panic(io, panicked);
-        answer
-    }
-
-    /// Asks the policy about an accepted connection. Returns its peer count, if peers are counted, or the way in which it is turned away.
-    pub(super) fn ask_after(&mut self, io: &Io, index: usize, peer: Option<SocketAddr>) -> Entered {
-        let Some(Some(held)) = self.held.get(index) else { return Ok(None) };
-        let listener = held.listener.clone();
-        let policy = self.view.policy.clone();
-        let (answer, panicked) = policy.after(&listener.address, peer);
-        self.count_policy_panic(io, panicked);
-        answer
-    }
-
-    fn count_policy_panic(&mut self, io: &Io, panicked: Option<String>) {
-        if let Some(message) = panicked {
-            io.counters.admission_panics().add(1);
-            io.tell_some(&Event::AdmissionPanicked { message });
-        }
-    }
-
     fn pause(&mut self, io: &Io, until: Instant) -> Accepted {
-        self.unwatch_sockets(io);
+        self.sockets.unwatch_all(io);
         self.waiter.leave();
         self.state = Accepting::Paused(until);
         Accepted::Held
@@ -186,7 +110,7 @@ impl Acceptor {
     pub(super) fn stand_in_line(&mut self, io: &Io) {
         self.state = Accepting::Full;
         self.wait_at_no_listener();
-        self.unwatch_sockets(io);
+        self.sockets.unwatch_all(io);
         self.watch_sockets(io);
         self.waiter.wait();
     }
@@ -198,10 +122,10 @@ impl Acceptor {
             self.waiter.leave();
             self.stand_in_line(io);
         }
-        if let Some(Some(held)) = self.held.get(index)
-            && held.listener.limiter.is_contended()
+        if let Some(here) = self.sockets.get(index)
+            && here.listener.limiter.is_contended()
         {
-            let listener = held.listener.clone();
+            let listener = here.listener.clone();
             self.listeners.retain(|waiting| !Arc::ptr_eq(&waiting.listener, &listener));
             self.wait_at(io, &listener);
         }
@@ -209,11 +133,7 @@ impl Acceptor {
 
     /// Waits for room at a listener. The other listeners go on.
     pub(super) fn wait_at(&mut self, io: &Io, listener: &Arc<ListenerState>) {
-        for index in 0..self.held.len() {
-            if self.held[index].as_ref().is_some_and(|held| Arc::ptr_eq(&held.listener, listener)) {
-                self.unwatch_socket(io, index);
-            }
-        }
+        self.sockets.unwatch_listener(io, listener);
         let listeners = &mut self.listeners;
         let at = listeners.iter().position(|waiting| Arc::ptr_eq(&waiting.listener, listener)).unwrap_or_else(|| {
             let waiter = Waiter::new(listener.limiter.clone(), io.inbox.wake.clone());
@@ -226,44 +146,14 @@ impl Acceptor {
     /// Returns a socket of a listener that has something.
     pub(super) fn ready_at(&self, io: &Io, listener: &Arc<ListenerState>) -> Option<usize> {
         // At a suspended listener those connections are let in that wait where no loop will look again.
-        let open = |held: &super::HeldSocket| held.retiring.is_some() || !listener.is_suspended();
-        let at_door =
-            |index: &usize| self.held[*index].as_ref().is_some_and(|held| Arc::ptr_eq(&held.listener, listener) && open(held));
-        (0..self.held.len()).filter(at_door).find(|index| !self.has_nothing(io, *index))
-    }
-
-    /// Returns true where no connection is to come in by a listener for now.
-    pub(super) fn is_shut(&self, listener: &Arc<ListenerState>) -> bool {
-        listener.is_suspended() || self.listeners.iter().any(|waiting| Arc::ptr_eq(&waiting.listener, listener))
+        let is_open = |here: &LoopSocket| here.is_of(listener) && (here.retiring.is_some() || !listener.is_suspended());
+        let open = |index: &usize| self.sockets.get(*index).is_some_and(is_open);
+        self.sockets.indices().filter(open).find(|index| !self.sockets.has_nothing(io, *index))
     }
 
     /// Leaves the lines at listeners.
     pub(super) fn wait_at_no_listener(&mut self) {
         self.listeners.clear();
-    }
-
-    /// Asks the new policy after a change: one load.
-    #[inline]
-    pub(in crate::event_loop) fn look_at_policy(&mut self, io: &Io) {
-        let version = io.shared.policy.version();
-        if version != self.view.version {
-            self.take_policy(io, version);
-        }
-    }
-
-    #[cold]
-    fn take_policy(&mut self, io: &Io, version: u64) {
-        self.give_token_back();
-        self.view = PolicyView::new(io.shared.policy.get(), version);
-    }
-
-    /// Gives back a token that this loop took and does not use.
-    pub(super) fn give_token_back(&mut self) {
-        if self.view.reserved.take().is_some()
-            && let Some(pace) = &self.view.policy.pace
-        {
-            pace.give_back();
-        }
     }
 
     /// Accepts a connection with one accept4, and ends it.
@@ -273,10 +163,10 @@ impl Acceptor {
         index: usize,
         how: (&Reject, RejectReason),
     ) -> Accepted {
-        let Some(Some(held)) = self.held.get(index) else { return Accepted::Failed };
-        match connections.io.system.accept(held.socket.fd()) {
+        let Some(here) = self.sockets.get(index) else { return Accepted::Failed };
+        match connections.io.system.accept(here.socket.fd()) {
             Ok(socket) => {
-                held.socket.take_stale();
+                here.socket.take_stale();
                 connections.io.counters.accepted().add(1);
                 self.accepted_again(&connections.io, index, false);
                 connections.io.reject(&mut connections.read, &socket, how);
@@ -286,44 +176,48 @@ impl Acceptor {
         }
     }
 
-    /// Returns true where no connection waits at a socket, as far as can be told now.
-    pub(super) fn has_nothing(&self, io: &Io, index: usize) -> bool {
-        let Some(held) = &self.held[index] else { return true };
-        let mut ready = Vec::with_capacity(1);
-        let policy = io.system.readable(&[held.socket.fd()], &mut ready);
-        held.socket.is_gone() || (policy.is_ok() && !ready[0])
+    /// Resets the connections that wait at retiring sockets, and those that were accepted and had nothing to run them with, and gives the
+    /// sockets up. Returns the number of these connections.
+    pub(in crate::event_loop) fn turn_away_retiring(&mut self, connections: &mut Connections, how: &Reject) -> usize {
+        let unplaced = self.take_unplaced();
+        let mut waited = unplaced.len();
+        for incoming in unplaced {
+            connections.io.counters.closed().add(1);
+            // It fails only where the connection is gone already.
+            let _ = connections.io.system.reset_on_close(incoming.socket.as_fd());
+        }
+        for index in self.sockets.indices() {
+            if self.sockets.get(index).is_none_or(|here| here.retiring.is_none()) {
+                continue;
+            }
+            let how = (how, RejectReason::Refusing);
+            let turned_away = (0..TURNED_AWAY).take_while(|_| {
+                !self.sockets.has_nothing(&connections.io, index)
+                    && matches!(self.turn_away(connections, index, how), Accepted::Yes)
+            });
+            waited += turned_away.count();
+            let gone = self.sockets.give_up(&connections.io, index);
+            waited += gone.map_or(0, |gone| connections.io.system.queued(gone.socket.fd()).unwrap_or(0));
+        }
+        // Nothing is left to be accepted.
+        self.state = Accepting::Open;
+        self.waiter.leave();
+        waited
     }
 
     /// Returns the way in which a connection without room is turned away, and the reason, if the policy says so.
     pub(super) fn rejects_without_room(&mut self, io: &Io, index: usize, room: Capacity) -> Option<(Reject, RejectReason)> {
-        self.look_at_policy(io);
-        let listener = self.held[index].as_ref()?.listener.clone();
-        match self.ask(io, &listener, room) {
+        self.view.look(io);
+        match self.view.ask(io, &self.sockets.get(index)?.listener, room) {
             BeforeAccept::Reject(reject) => Some((reject, without(room))),
             _ => None,
         }
     }
+}
 
-    /// Counts the peer of a connection that was accepted in another place, or while the policy changed.
-    pub(in crate::event_loop) fn count_incoming(
-        &mut self,
-        permit: &mut Permit,
-        side: Side,
-        peer: Option<SocketAddr>,
-        moved: bool,
-    ) {
-        let Some(peer_counts) = self.view.policy.peer_counts.clone() else { return };
-        // A connection has no listener where the address at which it came in is gone.
-        if side == Side::Accepted
-            && permit.peer_count().is_none_or(|peer_count| !peer_count.is_of(&peer_counts))
-            && let Some(peer) = peer
-        {
-            permit.count_by(match moved {
-                true => Some(peer_counts.enter_from_elsewhere(peer.ip())),
-                false => peer_counts.enter(peer.ip(), usize::MAX).ok().map(|(peer_count, _)| peer_count),
-            });
-        }
-    }
+/// Returns true where no connection is to come in by a listener for now: it is suspended, or this loop waits for room there.
+pub(super) fn is_shut(waiting: &[Waiting], listener: &Arc<ListenerState>) -> bool {
+    listener.is_suspended() || waiting.iter().any(|waiting| Arc::ptr_eq(&waiting.listener, listener))
 }
 
 /// Returns the reason why a connection is turned away for which there is no room.

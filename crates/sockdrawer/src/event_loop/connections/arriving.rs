@@ -127,7 +127,7 @@ impl EventLoop {
     /// the address at which each came in.
     pub(crate) fn seat_arrivals(&mut self, yours: Yours, listeners: &ListenerStates, together: bool) -> Vec<Option<String>> {
         self.connections.timers.look_at_clock();
-        self.acceptor.look_at_policy(&self.connections.io);
+        self.acceptor.view.look(&self.connections.io);
         let (mut seated, mut notes) = (Vec::new(), HashMap::<u64, Vec<Note>>::new());
         let all: Vec<Arc<[u8]>> = yours.notes.into_iter().map(|note| note.into_vec().into()).collect();
         for Noted { id, notes: at } in yours.noted {
@@ -148,7 +148,7 @@ impl EventLoop {
             let awaits =
                 arrived.record.peer.is_none() && self.connections.generations.at(arrived.table).awaits_peer(arrived.state);
             let peer = arrived.remote.filter(|_| !awaits);
-            self.acceptor.count_incoming(&mut permit, arrived.record.marks.side(), peer, true);
+            self.acceptor.view.count_incoming(&mut permit, arrived.record.marks.side(), peer, true);
             let notes = notes.remove(&id).unwrap_or_default();
             match self.connections.io.shared.placement.clone() {
                 None => {
