@@ -4,7 +4,7 @@ mod connections;
 mod status;
 
 use crate::change::{Changed, Unchanged};
-use crate::document::{Format, MAX_BYTES};
+use crate::document::{Document, Format, MAX_BYTES};
 use crate::failure::Failure;
 use crate::metrics;
 use crate::operator::{NO_UPGRADE, News, Operator, OperatorPlaces};
@@ -12,7 +12,6 @@ use crate::program_settings;
 use crate::replaced::Report;
 use crate::revisions::{Cause, Revision};
 use crate::server::{State, at_once};
-use crate::setting::Values;
 use crate::users;
 use rustix::fs::{Access, access};
 use serde_json::json;
@@ -34,8 +33,8 @@ const JSON: &str = "application/json";
 const NDJSON: &str = "application/x-ndjson";
 
 /// Starts the control socket, if there is to be one.
-pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option<Pool>, Failure> {
-    let path = match program.text("control") {
+pub(crate) fn start(operator: &Arc<Operator>, document: &Document) -> Result<Option<Pool>, Failure> {
+    let path = match document.program.text("control") {
         Some("none") => return Ok(None),
         Some(path) => PathBuf::from(path),
         None => match default_path(operator.origin.name) {
@@ -46,7 +45,7 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
     let web = Web::new(Control(operator.clone())).max_body(MAX_BYTES);
     let mut at = Listening::new(Address::Unix(path));
     at.options.mode = Some(MODE);
-    operator.start_pool(program_settings::CONTROL_POOL, web, at, &PLACES).map(Some)
+    operator.start_pool(document, program_settings::CONTROL_POOL, web, at, &PLACES).map(Some)
 }
 
 /// Returns where the control sockets of a program are unless told otherwise, the best place first: in the folder that systemd made for the service,

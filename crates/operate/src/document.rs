@@ -273,7 +273,11 @@ impl Reader<'_> {
         match (entries.iter().find(|(key, ..)| key == PROTOCOL), misspelt()) {
             (Some((_, _, Tree::Text(text), at)), _) => match self.known.protocol(text) {
                 Some(protocol) => return Some(protocol.clone()),
-                None => self.wrong(*at, format!("pool.{name}.protocol: {}", unknown("protocol", text, &names))),
+                None => {
+                    let others = "; a program with protocols of its own checks its files itself: PROGRAM check FILE";
+                    let others = if written::closest(text, &names).is_none() { others } else { "" };
+                    self.wrong(*at, format!("pool.{name}.protocol: {}{others}", unknown("protocol", text, &names)));
+                }
             },
             (Some((.., at)), _) => {
                 self.wrong(*at, format!("pool.{name}.protocol: not a text: write one of {}", names.join(", ")));

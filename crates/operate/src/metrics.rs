@@ -2,11 +2,11 @@
 
 mod table;
 
+use crate::document::Document;
 use crate::failure::Failure;
 use crate::operator::{Operator, OperatorPlaces};
 use crate::program_settings;
 use crate::server::{Server, State};
-use crate::setting::Values;
 use crate::totals::Totals;
 use crate::words;
 use sockdrawer::listening::Listening;
@@ -21,8 +21,8 @@ use table::METRICS;
 pub(crate) const PLACES: OperatorPlaces = OperatorPlaces { clients: 64, of_peer: 32, silent: 16, answers: 4 };
 
 /// Starts what collectors ask, if there is to be one.
-pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option<Pool>, Failure> {
-    let Some(at) = program.text("metrics") else { return Ok(None) };
+pub(crate) fn start(operator: &Arc<Operator>, document: &Document) -> Result<Option<Pool>, Failure> {
+    let Some(at) = document.program.text("metrics") else { return Ok(None) };
     let at: Address = at.parse().map_err(|error| Failure::setting(format_args!("metrics: {error}")))?;
     let asked = operator.clone();
     let pages = move |request: &Request, _: &mut _| match (request.method.as_str(), request.path.as_str()) {
@@ -36,7 +36,7 @@ pub(crate) fn start(operator: &Arc<Operator>, program: &Values) -> Result<Option
     };
     // A kept connection would ask this process for as long as it lives, also once a new build has taken over.
     let web = Web::new(pages).close_after_answer();
-    operator.start_pool(program_settings::METRICS_POOL, web, Listening::new(at), &PLACES).map(Some)
+    operator.start_pool(document, program_settings::METRICS_POOL, web, Listening::new(at), &PLACES).map(Some)
 }
 
 /// Data that a page is made from.
@@ -76,6 +76,9 @@ pub(crate) fn not_ready(server: &Server) -> Option<String> {
         return Some("a new build has taken over".to_owned());
     }
     let state = server.state();
+    if state.revision == 0 {
+        return Some("the program starts".to_owned());
+    }
     if state.ending {
         return Some("the program ends".to_owned());
     }

@@ -299,12 +299,12 @@ impl Operated {
         let (hub, mut known) = (Hub::new(log, manager, moments_to(news.clone())), self.origin.known.clone());
         known.metrics.push(Arc::new(hub.reports.clone()));
         let parts = (hub, upgrade.clone(), passed);
-        let server = Server::new(known, parts, !self.origin.is_file(), started);
-        let server = Arc::new(server);
+        let server = Arc::new(Server::new(known, parts, !self.origin.is_file(), started));
         ended_now.get_or_init(|| Arc::downgrade(&server));
-        server.start(document)?;
         let operator = self.operator(&server, &news, hooks, moments)?;
-        let (metrics, control) = (metrics::start(&operator, &program)?, control::start(&operator, &program)?);
+        // Before the pools: a start that fails because of one of these addresses has accepted no connection.
+        let (metrics, control) = (metrics::start(&operator, &document)?, control::start(&operator, &document)?);
+        server.start(document)?;
         if let Some(upgrade) = &upgrade {
             carry::over(upgrade, &operator)?;
         }

@@ -83,7 +83,14 @@ impl Operator {
     }
 
     /// Starts a pool that operators and their programs ask, beside those of the configuration.
-    pub(crate) fn start_pool(&self, name: &str, web: Web, at: Listening, places: &OperatorPlaces) -> Result<Pool, Failure> {
+    pub(crate) fn start_pool(
+        &self,
+        document: &Document,
+        name: &str,
+        web: Web,
+        at: Listening,
+        places: &OperatorPlaces,
+    ) -> Result<Pool, Failure> {
         let OperatorPlaces { clients, of_peer, silent, answers } = *places;
         let web = web.max_silent(silent);
         let mut config = Config::accept(web.clone()).listening(at).loops(1).workers(0).limit(clients);
@@ -113,7 +120,7 @@ impl Operator {
         // The pool has the name of its setting.
         started.map_err(|error| {
             let failure = Failure::from(error);
-            Failure { line: format!("{name}: {}", failure.line), ..failure }
+            Failure { line: format!("{}{name}: {}", document.places.at(name), failure.line), ..failure }
         })
     }
 

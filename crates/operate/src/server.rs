@@ -60,6 +60,7 @@ type Started = dyn Fn(&str, &Pool) + Send + Sync;
 /// State that is in force.
 #[derive(Clone, Default)]
 pub(crate) struct State {
+    /// 0 until the pools have started.
     pub(crate) revision: u64,
     pub(crate) document: Arc<Document>,
     pub(crate) pools: BTreeMap<String, Pool>,
@@ -276,6 +277,9 @@ impl Server {
         let (since, state) = (Instant::now(), self.state());
         if let Some(based_on) = based_on.filter(|based_on| *based_on != state.revision) {
             return Err(Unchanged::Conflict { based_on: based_on.to_string(), current: state.revision });
+        }
+        if state.revision == 0 {
+            return Err(Unchanged::Refused("the program is starting: try again once it is ready".to_owned()));
         }
         if state.ending {
             return Err(Unchanged::Refused("the program is ending: start it again with the change".to_owned()));

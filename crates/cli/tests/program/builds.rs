@@ -182,7 +182,13 @@ fn what_cannot_begin_is_told_in_one_line() {
     let two = [&serves[..], &["-l", "127.0.0.1:0"]].concat();
     for (builds, options, serves, code, says) in [
         (["/no/such", PROGRAM], &[][..], &serves[..], 3, "/no/such: no such program: name the two builds"),
-        (["no-such", PROGRAM], &[], &serves, 3, "no program no-such is in PATH: give its path, as in ./no-such"),
+        (
+            ["no-such", PROGRAM],
+            &[],
+            &serves,
+            3,
+            "no program no-such that this user may run is in PATH: give its path, as in ./no-such",
+        ),
         ([PROGRAM, "/no/other"], &[], &serves, 3, "/no/other: no such program: name the two builds"),
         (["/bin/false", PROGRAM], &[], &serves, 3, "the first build does not serve: it ended (exit status: 1)"),
         ([PROGRAM, PROGRAM], &[], &["serve", "nothing"], 3, "it ended (exit status: 2); it said: error: "),

@@ -103,6 +103,28 @@ fn what_the_system_would_refuse_is_told_by_its_place_where_it_is_asked_for() {
 }
 
 #[test]
+fn a_start_asks_for_the_addresses_of_the_program_before_a_pool_accepts() {
+    let taken = [7, 8].map(|octet| std::net::TcpListener::bind(strangers::address(octet)).expect("a port"));
+    let [at, pool] = taken.each_ref().map(|taken| taken.local_addr().expect("an address"));
+    let path = std::env::temp_dir().join(format!("sockdrawer-check-{}-own.toml", std::process::id()));
+    for (own, wrong) in [
+        (format!("metrics = \"{at}\""), format!("1:11: metrics: cannot listen on {at}: the address is in use")),
+        (
+            "control = \"/no/such/folder/c.sock\"".to_owned(),
+            "1:11: control: cannot listen on unix:/no/such/folder/c.sock: No such file".to_owned(),
+        ),
+    ] {
+        // The pool's address is taken, too: a start that asked for that first would name it.
+        let text = format!("{own}\n[pool.a]\nprotocol = \"echo\"\nlisten = \"{pool}\"\n");
+        fs::write(&path, &text).expect("the folder takes it");
+        let end = Program::start(&["serve", "--config", path.to_str().expect("text")]).end();
+        let line = format!("{}:{wrong}", path.display());
+        assert!(end.code == Some(2) && end.stderr.contains(&line), "no {line} in {}", end.stderr);
+    }
+    fs::remove_file(path).expect("it is there");
+}
+
+#[test]
 fn a_file_that_gives_nothing_holds_up_no_change() {
     let server = crate::operated::Operated::start("check-fifo", crate::operated::TWO_POOLS);
     fs::remove_file(server.path("a.toml")).expect("it is there");

@@ -165,7 +165,7 @@ counters! {
     bytes_out,
     /// Panics of callbacks and services. A connection may count several: in a callback, then in Drop.
     panics,
-    /// Connections that ended by an error of their socket.
+    /// Connections that ended by an error of their socket or of their layer, such as TLS that ended without close_notify.
     errors,
     /// Connections that ended because a message grew too long.
     too_long,

@@ -177,8 +177,9 @@ impl Builds {
         command.args(&self.programs.arguments).stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
         let build = &self.programs.builds[self.serving.0];
         let mut child = command.spawn().map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound if build.components().count() == 1 => {
-                format!("no program {0} is in PATH: give its path, as in ./{0}", build.display())
+            // A folder of PATH that this user may not read says no more than that either.
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied if build.components().count() == 1 => {
+                format!("no program {0} that this user may run is in PATH: give its path, as in ./{0}", build.display())
             }
             _ => format!("{}: {error}", build.display()),
         })?;

@@ -72,7 +72,9 @@ fn refused(plan: &Plan, tally: &Tally) -> Refused {
     let failure = tally.failures().into_iter().map(|(failure, _)| failure).find(|failure| failure.cause != Cause::Stayed);
     let seen = tally.total();
     if let Some(why) = plan.tls.as_ref().and_then(crate::Tls::refused) {
-        return Refused::Server(format!("TLS with {target} fails: {why}"));
+        let help =
+            "trust its authority with --ca FILE, ask for its name with --sni NAME, or take any certificate with --insecure";
+        return Refused::Server(format!("TLS with {target} fails: {why}; {help}"));
     }
     let line = match failure {
         Some(Failure { cause: Cause::Refused, .. }) => {
