@@ -14,14 +14,16 @@ use crate::control;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use sockdrawer_catalog::http::answer::{Progress, Reader};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Maximum time for which a server may be silent, unless told otherwise.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of the head of an answer, and of a line between its chunks.
+/// More bytes of a head are not waited for.
 const MAX_HEAD: usize = 16 * 1024;
 /// Fields of the head of an answer.
 const MAX_FIELDS: usize = 32;
@@ -92,7 +94,14 @@ pub fn default_path(program: &str) -> PathBuf {
 pub struct Client {
     path: PathBuf,
     timeout: Option<Duration>,
-    connection: Option<BufReader<UnixStream>>,
+    connection: Option<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: UnixStream,
+    /// Bytes that have come and are still to be read as an answer.
+    came: Vec<u8>,
 }
 
 /// The head of an answer; reading it reads the body.
@@ -103,23 +112,10 @@ pub struct Answer<'a> {
     /// The revision of the configuration, where the answer is about it.
     pub revision: Option<u64>,
     client: &'a mut Client,
-    body: Body,
-    closes: bool,
-}
-
-#[derive(Debug)]
-enum Body {
-    /// Number of bytes of the body that are left.
-    Length(u64),
-    /// Number of bytes of the chunk that are left.
-    Chunk(u64),
-    /// The first chunk has to begin. It may come much later than the head.
-    Chunks,
-    /// The next chunk has to begin.
-    Between,
-    /// The body has as many bytes as come until the end of the connection.
-    ToEnd,
-    Over,
+    reader: Reader,
+    /// Bytes of the body that have come and were not asked for yet.
+    body: VecDeque<u8>,
+    is_whole: bool,
 }
 
 impl Client {
@@ -163,11 +159,17 @@ impl Client {
             first => first?,
         };
         self.connection = Some(connection);
-        let Head { status, revision, body, closes } = head;
-        Ok(Answer { status, revision, client: self, body, closes })
+        let Head { status, revision } = head;
+        let mut answer =
+            Answer { status, revision, client: self, reader: Reader::default(), body: VecDeque::new(), is_whole: false };
+        // An answer that is whole already keeps its connection, also where its body is not asked for.
+        match answer.read_on() {
+            Ok(()) => Ok(answer),
+            Err(error) => Err(answer.client.failed(error)),
+        }
     }
 
-    fn connect(&self) -> Result<BufReader<UnixStream>, ClientError> {
+    fn connect(&self) -> Result<Connection, ClientError> {
         let open = || -> Result<UnixStream, Errno> {
             let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
             // Bounds the connect too, which waits while the server's queue is full, see unix(7).
@@ -176,7 +178,7 @@ impl Client {
             connect(&socket, &SocketAddrUnix::new(&self.path)?)?;
             Ok(UnixStream::from(socket))
         };
-        open().map(BufReader::new).map_err(|errno| match errno {
+        open().map(|socket| Connection { socket, came: Vec::new() }).map_err(|errno| match errno {
             Errno::NOENT | Errno::NOTDIR => ClientError::Missing(self.path.clone()),
             Errno::ACCESS | Errno::PERM => ClientError::Denied(self.path.clone()),
             // Also of a file that is no socket.
@@ -191,10 +193,10 @@ impl Client {
         std::fs::metadata(&self.path).is_ok_and(|found| found.file_type().is_socket())
     }
 
-    fn ask(&self, mut connection: BufReader<UnixStream>, request: &[u8]) -> Result<(BufReader<UnixStream>, Head), ClientError> {
+    fn ask(&self, mut connection: Connection, request: &[u8]) -> Result<(Connection, Head), ClientError> {
         // A server that refuses may answer and close before it has read all: its answer says why.
-        let sent = connection.get_mut().write_all(request);
-        let head = match (head(&mut connection), sent) {
+        let sent = connection.socket.write_all(request);
+        let head = match (connection.head(), sent) {
             (Ok(head), _) => head,
             (Err(_), Err(error)) | (Err(error), Ok(())) => return Err(self.failed(error)),
         };
@@ -257,13 +259,28 @@ impl Answer<'_> {
         }
     }
 
+    /// Reads on in the bytes that have come.
+    fn read_on(&mut self) -> io::Result<()> {
+        let Some(connection) = &mut self.client.connection else { return Ok(()) };
+        let read = self.reader.read(&connection.came, &mut |bytes| self.body.extend(bytes));
+        let (used, progress) = read.map_err(|error| wrong(error.to_string()))?;
+        connection.came.drain(..used);
+        if let Progress::Whole(answer) = progress {
+            self.is_whole = true;
+            if answer.last {
+                self.client.connection = None;
+            }
+        }
+        Ok(())
+    }
+
     /// Waits for ever for what comes from now on, as for events.
     ///
     /// # Errors
     /// When the system refuses it.
     pub fn without_timeout(self) -> Result<Self, ClientError> {
         if let Some(connection) = &self.client.connection {
-            connection.get_ref().set_read_timeout(None).map_err(|error| self.client.failed(error))?;
+            connection.socket.set_read_timeout(None).map_err(|error| self.client.failed(error))?;
         }
         Ok(self)
     }
@@ -271,42 +288,24 @@ impl Answer<'_> {
 
 impl Read for Answer<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let Some(connection) = &mut self.client.connection else { return Ok(0) };
-        if let Body::Between = self.body {
-            line(connection)?;
-            self.body = Body::Chunks;
-        }
-        if let Body::Chunks = self.body {
-            self.body = next_chunk(connection)?;
-        }
-        let count = match self.body {
-            Body::Length(left) | Body::Chunk(left) => {
-                let fits = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
-                match connection.read(&mut bytes[..fits])? {
-                    0 if fits > 0 => return Err(ErrorKind::UnexpectedEof.into()),
-                    count => count,
-                }
+        while self.body.is_empty() && !self.is_whole {
+            let Some(connection) = &mut self.client.connection else { return Ok(0) };
+            if connection.receive()? == 0 {
+                self.reader.ended().ok_or(ErrorKind::UnexpectedEof)?;
+                self.is_whole = true;
+                self.client.connection = None;
+            } else {
+                self.read_on()?;
             }
-            Body::ToEnd => connection.read(bytes)?,
-            Body::Chunks | Body::Between | Body::Over => 0,
-        };
-        match &mut self.body {
-            Body::Length(left) | Body::Chunk(left) => *left -= count as u64,
-            _ => {}
         }
-        match self.body {
-            Body::Length(0) => self.body = Body::Over,
-            Body::Chunk(0) => self.body = Body::Between,
-            _ => {}
-        }
-        Ok(count)
+        self.body.read(bytes)
     }
 }
 
 /// Keeps the connection only where the answer was read to its end: otherwise what follows on it is not the next answer.
 impl Drop for Answer<'_> {
     fn drop(&mut self) {
-        if self.closes || !matches!(self.body, Body::Over) {
+        if !self.is_whole {
             self.client.connection = None;
         }
     }
@@ -315,71 +314,43 @@ impl Drop for Answer<'_> {
 struct Head {
     status: u16,
     revision: Option<u64>,
-    body: Body,
-    closes: bool,
 }
 
 fn wrong(why: impl Into<String>) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, why.into())
 }
 
-fn head(from: &mut impl BufRead) -> io::Result<Head> {
-    let mut text = Vec::new();
-    while !text.ends_with(b"\r\n\r\n") {
-        let left = (MAX_HEAD - text.len()) as u64;
-        match from.by_ref().take(left).read_until(b'\n', &mut text)? {
-            0 if left == 0 => return Err(wrong("the head of its answer is too long")),
-            0 => return Err(ErrorKind::UnexpectedEof.into()),
-            _ => {}
-        }
-        if !text.starts_with(&b"HTTP/"[..text.len().min(5)]) {
-            return Err(wrong("it speaks no HTTP"));
-        }
+impl Connection {
+    /// Waits for more bytes. Returns their number; 0: the server has ended the connection.
+    fn receive(&mut self) -> io::Result<usize> {
+        let mut bytes = [0; 16 * 1024];
+        let count = self.socket.read(&mut bytes)?;
+        self.came.extend(&bytes[..count]);
+        Ok(count)
     }
-    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
-    let mut parsed = httparse::Response::new(&mut fields);
-    parsed.parse(&text).map_err(|error| wrong(format!("its HTTP is wrong: {error}")))?;
-    let field = |name: &str| {
-        let found = parsed.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name));
-        found.and_then(|field| std::str::from_utf8(field.value).ok()).map(str::trim)
-    };
-    let body = match (field("Transfer-Encoding"), field("Content-Length")) {
-        (Some("chunked"), _) => Body::Chunks,
-        (Some(other), _) => return Err(wrong(format!("the transfer encoding {other} is not understood"))),
-        (None, Some(length)) => match length.parse().map_err(|_| wrong("its Content-Length is no number"))? {
-            0 => Body::Over,
-            length => Body::Length(length),
-        },
-        (None, None) => Body::ToEnd,
-    };
-    Ok(Head {
-        status: parsed.code.unwrap_or_default(),
-        revision: field("ETag").and_then(|tag| tag.trim_matches('"').parse().ok()),
-        closes: field("Connection").is_some_and(|value| value.eq_ignore_ascii_case("close")),
-        body,
-    })
-}
 
-/// Reads a line between chunks.
-fn line(from: &mut impl BufRead) -> io::Result<String> {
-    let mut line = Vec::new();
-    from.by_ref().take(MAX_HEAD as u64).read_until(b'\n', &mut line)?;
-    match line.strip_suffix(b"\r\n") {
-        Some(line) => String::from_utf8(line.to_vec()).map_err(|_| wrong("a chunk begins with something else than its length")),
-        None => Err(ErrorKind::UnexpectedEof.into()),
-    }
-}
-
-fn next_chunk(from: &mut impl BufRead) -> io::Result<Body> {
-    let length = line(from)?;
-    let length = length.split(';').next().unwrap_or_default().trim();
-    match u64::from_str_radix(length, 16).map_err(|_| wrong(format!("`{length}` is no length of a chunk")))? {
-        0 => {
-            // Trailers, none of which is of use.
-            while !line(from)?.is_empty() {}
-            Ok(Body::Over)
+    /// Waits for the head of an answer, and looks at it: it is read with the body.
+    fn head(&mut self) -> io::Result<Head> {
+        loop {
+            let begins = b"HTTP/".iter().zip(&self.came).all(|(wanted, came)| wanted == came);
+            if !begins {
+                return Err(wrong("it speaks no HTTP"));
+            }
+            let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+            let mut parsed = httparse::Response::new(&mut fields);
+            let parse = parsed.parse(&self.came).map_err(|error| wrong(format!("its HTTP is wrong: {error}")))?;
+            if parse.is_complete() {
+                let tag = parsed.headers.iter().find(|field| field.name.eq_ignore_ascii_case("ETag"));
+                let revision = tag.and_then(|tag| std::str::from_utf8(tag.value).ok()?.trim().trim_matches('"').parse().ok());
+                return Ok(Head { status: parsed.code.unwrap_or_default(), revision });
+            }
+            if self.came.len() > MAX_HEAD {
+                return Err(wrong("the head of its answer is too long"));
+            }
+            if self.receive()? == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
         }
-        length => Ok(Body::Chunk(length)),
     }
 }
 
