@@ -324,7 +324,13 @@ impl Connection {
     /// Waits for more bytes. Returns their number; 0: the server has ended the connection.
     fn receive(&mut self) -> io::Result<usize> {
         let mut bytes = [0; 16 * 1024];
-        let count = self.socket.read(&mut bytes)?;
+        // A read with a timeout is interrupted by any signal, also where its handler restarts system calls (signal(7)).
+        let count = loop {
+            match self.socket.read(&mut bytes) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
         self.came.extend(&bytes[..count]);
         Ok(count)
     }

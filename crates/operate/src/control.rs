@@ -92,6 +92,9 @@ impl Pages for Control {
             };
             return Answer::error(400, format_args!("unknown parameter `{name}` of {}: {known}", request.path));
         }
+        if !self.0.server.wait_for_start() {
+            return Answer::error(503, "the program could not start");
+        }
         (route.answer)(&Asked { operator: &self.0, request, by: &by }).unwrap_or_else(|refusal| refusal)
     }
 }

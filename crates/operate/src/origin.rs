@@ -62,6 +62,8 @@ fn load(path: &Path, known: &Known, overriding: &Values) -> Result<Document, Vec
     let mut document = Document::parse(&text, Format::of(path, &text), known)
         .map_err(|mistakes| mistakes.iter().map(|mistake| mistake.in_file(&shown)).collect::<Vec<_>>())?;
     document.program.set.extend(overriding.set.clone());
+    // The file does not say these values.
+    document.places.values.retain(|name, _| !overriding.set.contains_key(name.as_str()));
     document.places.file = shown.to_string();
     Ok(document)
 }

@@ -2,7 +2,7 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FileType;
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub fn tell_within(within: Duration, text: impl fmt::Display) {
     let stderr = rustix::stdio::stderr();
     let within = Timespec::try_from(within).ok();
     for piece in format!("{text}\n").as_bytes().chunks(PIPE_BUF) {
-        let takes = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], within.as_ref());
+        let takes = retry_on_intr(|| poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], within.as_ref()));
         if takes != Ok(1) || rustix::io::write(stderr, piece) != Ok(piece.len()) {
             return;
         }

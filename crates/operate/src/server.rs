@@ -22,7 +22,7 @@ use sockdrawer::{Config, Drain, Drained, Endpoint, Error, Pool, Selector, Upgrad
 use sockdrawer_tls::Tickets;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -129,9 +129,22 @@ impl Server {
         lock(&self.state).clone()
     }
 
+    /// Holds changes back, until the guard is dropped.
+    pub(crate) fn hold_changes(&self) -> MutexGuard<'_, ()> {
+        lock(&self.changing)
+    }
+
+    /// Waits until the pools have started. Returns false where they could not be started.
+    pub(crate) fn wait_for_start(&self) -> bool {
+        let has_started = || lock(&self.state).revision > 0;
+        has_started() || {
+            drop(self.hold_changes());
+            has_started()
+        }
+    }
+
     /// Begins with this configuration. On failure no pool is left.
-    pub(crate) fn start(&self, document: Document) -> Result<(), Failure> {
-        let _changing = lock(&self.changing);
+    pub(crate) fn start(&self, document: Document, _held: MutexGuard<'_, ()>) -> Result<(), Failure> {
         let (mut pools, mut all_tls) = (BTreeMap::new(), BTreeMap::new());
         for (name, of) in &document.pools {
             let wrong = |wrong| Failure::setting(self.named(&document.places, name, &wrong));
@@ -277,9 +290,6 @@ impl Server {
         let (since, state) = (Instant::now(), self.state());
         if let Some(based_on) = based_on.filter(|based_on| *based_on != state.revision) {
             return Err(Unchanged::Conflict { based_on: based_on.to_string(), current: state.revision });
-        }
-        if state.revision == 0 {
-            return Err(Unchanged::Refused("the program is starting: try again once it is ready".to_owned()));
         }
         if state.ending {
             return Err(Unchanged::Refused("the program is ending: start it again with the change".to_owned()));

@@ -204,7 +204,7 @@ mod tests {
             false,
             |_, _| {},
         );
-        server.start(Document::default()).expect("nothing to start");
+        server.start(Document::default(), server.hold_changes()).expect("nothing to start");
         server
     }
 

@@ -5,6 +5,7 @@ use sockdrawer::{Config, Context, Input, Peer, Service, Step, Upgrade};
 use sockdrawer_operate::client::Client;
 use sockdrawer_operate::{Format, Kind, Moment, Operated, Protocol, Setting};
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -167,4 +168,36 @@ fn state_goes_to_the_next_build(is_asked: bool) {
     running.join().expect("no panic").expect("it was replaced");
     assert_eq!(moments.try_iter().collect::<Vec<_>>(), [], "each pool tells it, and it is one moment");
     drop(pool);
+}
+
+#[test]
+fn a_request_during_the_start_waits_for_the_pools() {
+    let folder = Folder::new("start");
+    // With an upgrade nothing is answered before all stands.
+    let configuration = folder.configuration(2, 100).replace(&folder.upgrade().display().to_string(), "none");
+    let (file, control) = (folder.write(&configuration), folder.0.join("c.sock"));
+    let (reached, starting) = channel();
+    let (go, may_start) = channel::<()>();
+    let may_start = Mutex::new(may_start);
+    let silent = Protocol::new("silent", "says nothing", move |_| {
+        // The check of the configuration comes before that socket, the start after it.
+        if control.exists() {
+            let _ = reached.send(());
+            let _ = may_start.lock().expect("no panic").recv();
+        }
+        Ok(Config::accept(Silent).loops(1))
+    });
+    let running = std::thread::spawn(|| Operated::new(file).protocol(silent).setting(ROOMS).run());
+    starting.recv_timeout(PATIENCE).expect("it starts");
+    std::thread::scope(|scope| {
+        let (answered, answer) = channel();
+        let asked = &folder;
+        scope.spawn(move || answered.send(asked.post("/suspend")));
+        assert!(answer.recv_timeout(Duration::from_millis(200)).is_err(), "no pool is there to be suspended");
+        drop(go);
+        let (status, text) = answer.recv_timeout(PATIENCE).expect("an answer");
+        assert!(status == 200 && text.contains("chat"), "{status}: {text}");
+    });
+    assert_eq!(folder.post("/stop").0, 200);
+    assert_eq!(running.join().expect("no panic"), Ok(()));
 }

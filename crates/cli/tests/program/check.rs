@@ -121,6 +121,12 @@ fn a_start_asks_for_the_addresses_of_the_program_before_a_pool_accepts() {
         let line = format!("{}:{wrong}", path.display());
         assert!(end.code == Some(2) && end.stderr.contains(&line), "no {line} in {}", end.stderr);
     }
+    // The line of the file is another's: the value is the command line's.
+    fs::write(&path, format!("metrics = \"127.0.0.1:0\"\n[pool.a]\nprotocol = \"echo\"\nlisten = \"{pool}\"\n"))
+        .expect("as before");
+    let end = Program::start(&["serve", "--config", path.to_str().expect("text"), "--metrics", &at.to_string()]).end();
+    let line = format!("error: metrics: cannot listen on {at}");
+    assert!(end.code == Some(2) && end.stderr.starts_with(&line), "no {line} in {}", end.stderr);
     fs::remove_file(path).expect("it is there");
 }
 

@@ -10,6 +10,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -320,6 +321,23 @@ fn a_server_that_is_not_there_denied_or_stopped_is_told_in_one_line() {
         }
     };
     assert_eq!((old.code, old.stderr.lines().count()), (Some(1), 1), "{}", old.stderr);
+}
+
+#[test]
+fn a_question_outlives_a_stop_from_the_keyboard() {
+    let path = std::env::temp_dir().join(format!("sockdrawer-ctl-stopped-{}", std::process::id()));
+    let listener = UnixListener::bind(&path).expect("the folder takes it");
+    let asks = Program::of(&format!("ctl status --json --control {}", path.display()));
+    let mut asked = listener.accept().expect("it asks").0;
+    asked.read_exact(&mut [0; 3]).expect("a request");
+    // The system call that waits for the answer is interrupted, because it has a timeout.
+    until("it waits for the answer", || asks.is_asleep());
+    asks.stop();
+    asks.signal(Signal::CONT);
+    asked.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}\n").expect("it reads");
+    let end = asks.end();
+    fs::remove_file(path).expect("it is there");
+    assert_eq!((end.code, end.stdout.trim(), end.stderr.as_str()), (Some(0), "{}", ""));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::faults::PATIENCE;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use signal_hook::consts::SIGHUP;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsFd;
@@ -73,6 +73,18 @@ impl Program {
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).expect("a child that nobody has waited for can be signalled");
+    }
+
+    /// Returns true where its first thread waits in a system call.
+    pub(crate) fn is_asleep(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("a child");
+        stat.rsplit(") ").next().is_some_and(|state| state.starts_with('S'))
+    }
+
+    /// Stops it, and waits until it is stopped.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+        waitid(WaitId::Pid(Pid::from_child(&self.child)), WaitIdOptions::STOPPED).expect("a child");
     }
 
     /// Waits for its end.

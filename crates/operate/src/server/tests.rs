@@ -42,7 +42,7 @@ fn document(server: &Server, names: &[&str]) -> Document {
 #[test]
 fn a_pool_that_a_change_starts_while_the_program_begins_to_end_is_drained() {
     let server = server();
-    server.start(document(&server, &["first"])).expect("a free port");
+    server.start(document(&server, &["first"]), server.hold_changes()).expect("a free port");
     let (begun, has_begun) = channel();
     std::thread::scope(|scope| {
         let server = &server;
@@ -71,7 +71,7 @@ fn a_pool_that_a_change_starts_while_the_program_begins_to_end_is_drained() {
 #[test]
 fn a_pool_that_was_removed_is_drained_with_the_others_and_freed_when_it_has_ended() {
     let server = server();
-    server.start(document(&server, &["first", "second"])).expect("free ports");
+    server.start(document(&server, &["first", "second"]), server.hold_changes()).expect("free ports");
     let second = server.state().pools["second"].clone();
     let address = second.addresses().remove(0).to_string();
     let client = std::net::TcpStream::connect(address).expect("it listens");
@@ -94,7 +94,7 @@ fn a_protocol_that_processes_cannot_run_is_told_in_the_words_of_the_file() {
     let server = server();
     let text = "[pool.first]\nprotocol = \"silent\"\nlisten = \"127.0.0.1:0\"\nmodel = \"prefork\"\n";
     let document = Document::parse(text, Format::Toml, &server.known).expect("its words are right");
-    let refused = server.start(document).expect_err("it has no recipe").line;
+    let refused = server.start(document, server.hold_changes()).expect_err("it has no recipe").line;
     let why =
         "pool.first.model: this program cannot run the protocol in processes, as prefork does: write loops, threads or single";
     assert!(refused.contains(why), "{refused}");
@@ -110,7 +110,7 @@ fn a_protocol_that_finds_something_else_begins_a_generation() {
     let hub = Hub::new(None, Manager::of_environment(false), |_| ());
     let known = Known { protocols: vec![silent], ..Known::default() };
     let server = Server::new(known, (hub, None, Passed::default()), false, |_, _| {});
-    server.start(document(&server, &["first"])).expect("a free port");
+    server.start(document(&server, &["first"]), server.hold_changes()).expect("a free port");
     let generation = || server.state().pools["first"].status().generation;
     let change = || server.change(|state| Ok((*state.document).clone()), None, false, CAUSE).expect("nothing is wrong");
     for (found, step, then) in

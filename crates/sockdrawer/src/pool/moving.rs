@@ -502,6 +502,7 @@ impl<M: Moving> Movable for Core<M> {
         if let Some(counts) = self.own.peer_counts() {
             counts.count_elsewhere(&held.peers(counts.prefixes.v4, counts.prefixes.v6));
         }
+        self.own.notifier().notify();
     }
 
     fn count_no_more_elsewhere(&self) {

@@ -140,6 +140,9 @@ impl Tested {
         self.pool = Some(new);
         let over = old.wait(PATIENCE, |status| matches!(status.readiness, Readiness::Stopped(_)));
         assert!(over, "nothing is left there: {:#?}", old.status());
+        // The last counts of the pool before come a moment after its end.
+        let has_counts = |status: &Status| status.counts.moved_out == status.counts.moved_in;
+        assert!(self.pool().wait(PATIENCE, has_counts), "{:#?}", self.pool().status());
         self.learn_addresses();
         assert_eq!(self.addresses, before);
     }

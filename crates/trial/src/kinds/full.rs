@@ -3,6 +3,7 @@
 use crate::exchange::{Dialogue, Exchange, Judgement};
 use crate::{Counter, Echo, Group, PATIENCE, Tally, Witness};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, SocketAddrV4, TcpStream};
@@ -49,7 +50,8 @@ impl Full {
                 match self.stream.write(left) {
                     Ok(sent) => left = &left[sent..],
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                        if poll(&mut [PollFd::new(&self.stream, PollFlags::OUT)], Some(&TAKES_WITHIN))? == 0 {
+                        let writable = PollFd::new(&self.stream, PollFlags::OUT);
+                        if retry_on_intr(|| poll(&mut [writable.clone()], Some(&TAKES_WITHIN)))? == 0 {
                             self.dialogue.not_sent(left.len() as u64);
                             return Ok(());
                         }
@@ -65,7 +67,10 @@ impl Full {
         self.stream.shutdown(Shutdown::Write)?;
         let (mut bytes, mut judged) = (vec![0; 64 * 1024], Judgement::More);
         loop {
-            let came = self.stream.read(&mut bytes)?;
+            let came = match self.stream.read(&mut bytes) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                read => read?,
+            };
             if came == 0 {
                 break;
             }
