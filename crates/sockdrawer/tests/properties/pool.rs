@@ -18,7 +18,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The name by which pools know each other.
 const POOL: &str = "tested";
@@ -340,7 +340,15 @@ impl Tested {
 
     fn reconfigure(&mut self, step: Step, after: &Reference) {
         let before = self.addresses;
-        let applied = self.pool().update(|wanted| self.changed(wanted, step, after));
+        let began = Instant::now();
+        let applied = loop {
+            let applied = self.pool().update(|wanted| self.changed(wanted, step, after));
+            // A predecessor that has ended stands by for a moment more, as far as this pool knows.
+            let stands_by = applied.as_ref().is_err_and(|error| error.to_string().contains("stands by"));
+            if !stands_by || began.elapsed() > PATIENCE {
+                break applied;
+            }
+        };
         match step {
             Step::Loops(loops) if !after.has_loops(loops) => {
                 assert!(matches!(applied, Err(Error::Invalid { .. } | Error::NotInModel { .. })), "{applied:?}");
