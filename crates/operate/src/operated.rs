@@ -301,9 +301,8 @@ impl Operated {
         let parts = (hub, upgrade.clone(), passed);
         let server = Arc::new(Server::new(known, parts, !self.origin.is_file(), started));
         ended_now.get_or_init(|| Arc::downgrade(&server));
-        let operator = self.operator(&server, &news, hooks, moments)?;
         // Before the pools: a start that fails because of one of these addresses has accepted no connection. Requests wait for the pools.
-        let held = server.hold_changes();
+        let (held, operator) = (server.hold_changes(), self.operator(&server, &news, hooks, moments)?);
         let (metrics, control) = (metrics::start(&operator, &document)?, control::start(&operator, &document)?);
         server.start(document, held)?;
         if let Some(upgrade) = &upgrade {

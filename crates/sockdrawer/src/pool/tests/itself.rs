@@ -24,8 +24,8 @@ fn connect(target: SocketAddr, system: Arc<Faulty>) -> (u64, u64) {
 #[test]
 fn a_connection_to_itself_is_a_refusal_and_the_server_can_bind_again() {
     let tested = std::thread::spawn(|| {
-        if let Err(error) = private_network() {
-            eprintln!("skipped: no network of its own: {error}");
+        if private_network().is_err() {
+            // This user may have no network of its own.
             return;
         }
         let ports = "/proc/sys/net/ipv4/ip_local_port_range";
