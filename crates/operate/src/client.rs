@@ -11,7 +11,7 @@
 //! ```
 
 use crate::control;
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use sockdrawer_catalog::http::answer::{Progress, Reader};
@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// Maximum time for which a server may be silent, unless told otherwise.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
-/// More bytes of a head are not waited for.
+/// Bytes of the head of an answer.
 const MAX_HEAD: usize = 16 * 1024;
 /// Fields of the head of an answer.
 const MAX_FIELDS: usize = 32;
@@ -325,12 +325,7 @@ impl Connection {
     fn receive(&mut self) -> io::Result<usize> {
         let mut bytes = [0; 16 * 1024];
         // A read with a timeout is interrupted by any signal, also where its handler restarts system calls (signal(7)).
-        let count = loop {
-            match self.socket.read(&mut bytes) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                read => break read?,
-            }
-        };
+        let count = retry_on_intr(|| rustix::io::read(&self.socket, &mut bytes[..]))?;
         self.came.extend(&bytes[..count]);
         Ok(count)
     }
@@ -345,13 +340,20 @@ impl Connection {
             let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
             let mut parsed = httparse::Response::new(&mut fields);
             let parse = parsed.parse(&self.came).map_err(|error| wrong(format!("its HTTP is wrong: {error}")))?;
-            if parse.is_complete() {
-                let tag = parsed.headers.iter().find(|field| field.name.eq_ignore_ascii_case("ETag"));
-                let revision = tag.and_then(|tag| std::str::from_utf8(tag.value).ok()?.trim().trim_matches('"').parse().ok());
-                return Ok(Head { status: parsed.code.unwrap_or_default(), revision });
-            }
-            if self.came.len() > MAX_HEAD {
+            let length = if let httparse::Status::Complete(length) = parse { length } else { self.came.len() };
+            if length > MAX_HEAD {
                 return Err(wrong("the head of its answer is too long"));
+            }
+            if parse.is_complete() {
+                let field = |name: &str| {
+                    let found = parsed.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name));
+                    found.and_then(|field| std::str::from_utf8(field.value).ok()).map(str::trim)
+                };
+                if let Some(other) = field("Transfer-Encoding").filter(|coding| *coding != "chunked") {
+                    return Err(wrong(format!("the transfer encoding {other} is not understood")));
+                }
+                let revision = field("ETag").and_then(|tag| tag.trim_matches('"').parse().ok());
+                return Ok(Head { status: parsed.code.unwrap_or_default(), revision });
             }
             if self.receive()? == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
