@@ -275,9 +275,10 @@ impl Acceptor {
         if self.suspended || !full && self.state != Accepting::Open {
             return;
         }
-        let is_shut = |listener: &Arc<ListenerState>| is_shut(&self.listeners, listener) || full && listener.refuses().is_none();
+        let listeners = &self.listeners;
+        let is_open = |here: &LoopSocket| !is_shut(listeners, &here.listener) && (!full || here.listener.refuses().is_some());
         // ENOMEM or the user's limit of watches: tried again like a lack of descriptors.
-        if self.sockets.watch(io, |here| !is_shut(&here.listener)).is_err() {
+        if self.sockets.watch(io, is_open).is_err() {
             self.waiter.leave();
             self.state = Accepting::Starved(Instant::now() + STARVED);
             self.sockets.unwatch_all(io);

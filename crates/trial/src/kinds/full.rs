@@ -5,7 +5,7 @@ use crate::{Counter, Echo, Group, PATIENCE, Tally, Witness};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr, SocketAddrV4, TcpStream};
 use std::sync::Arc;
 
@@ -67,10 +67,7 @@ impl Full {
         self.stream.shutdown(Shutdown::Write)?;
         let (mut bytes, mut judged) = (vec![0; 64 * 1024], Judgement::More);
         loop {
-            let came = match self.stream.read(&mut bytes) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                read => read?,
-            };
+            let came = retry_on_intr(|| rustix::io::read(&self.stream, &mut bytes[..]))?;
             if came == 0 {
                 break;
             }
