@@ -1,7 +1,8 @@
 //! Client that is sure of each byte it gets.
 
-use crate::common::{PATIENCE, connect, read, read_all, reset};
+use crate::common::{PATIENCE, connect_from, read, read_all, reset};
 use crate::reference::Served;
+use crate::seeds;
 use crate::service::{ANSWER, answer, pattern, request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{ErrorKind, Read, Write};
@@ -10,6 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Names of clients, for handles to them.
 static KEYS: AtomicU64 = AtomicU64::new(1);
+
+/// Number of the address from which the clients of a lane connect.
+const CLIENTS: u8 = 250;
 
 /// The first bytes of a request.
 const HALF: usize = 4;
@@ -28,8 +32,10 @@ pub(crate) enum Outcome {
 }
 
 impl Client {
-    pub(crate) fn connect(at: SocketAddr) -> Client {
-        Client { stream: connect(at), key: KEYS.fetch_add(1, Relaxed) }
+    /// Connects from a port that no other client of the lane has: a port that connect(2) chooses may be that of a connection to another place,
+    /// and the pool's list would name both alike.
+    pub(crate) fn connect(lane: u8, at: SocketAddr) -> Client {
+        Client { stream: connect_from(seeds::address(lane, CLIENTS), at), key: KEYS.fetch_add(1, Relaxed) }
     }
 
     pub(crate) fn local(&self) -> SocketAddr {
@@ -68,7 +74,10 @@ impl Client {
     /// Returns the bytes that come until the orderly end.
     #[track_caller]
     pub(crate) fn rest(&mut self) -> Vec<u8> {
-        read_all(&mut self.stream).expect("an orderly end")
+        let mut bytes = Vec::new();
+        let end = self.stream.read_to_end(&mut bytes);
+        end.unwrap_or_else(|error| panic!("an orderly end, and not {error}, comes after {bytes:?}"));
+        bytes
     }
 
     #[track_caller]

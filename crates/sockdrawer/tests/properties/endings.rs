@@ -21,12 +21,13 @@ impl Tested {
         let meant = self.take_meant(whom);
         let count = meant.len();
         thread::scope(|scope| {
-            let purge = scope.spawn(|| pool.purge(&selector, PATIENCE).asked);
             for (mut client, served) in meant {
-                client.read_flood(served.owed);
-                assert_eq!(client.rest(), answer(b'd', served.origin, served.sum));
+                scope.spawn(move || {
+                    client.read_flood(served.owed);
+                    assert_eq!(client.rest(), answer(b'd', served.origin, served.sum));
+                });
             }
-            assert_eq!(purge.join().expect("no panic"), count);
+            assert_eq!(pool.purge(&selector, PATIENCE).asked, count, "{selector:?} of {:#?}", pool.status());
         });
     }
 
@@ -35,9 +36,12 @@ impl Tested {
         let meant = self.take_meant(whom);
         let count = meant.len();
         thread::scope(|scope| {
-            let drain = scope.spawn(|| pool.drain(&selector, Drain::within(PATIENCE)));
-            meant.into_iter().for_each(|(client, served)| client.drained(&served));
-            assert_eq!(drain.join().expect("no panic"), Drained { asked: count, ended: count, cut: 0, silent: 0 });
+            for (client, served) in meant {
+                scope.spawn(move || client.drained(&served));
+            }
+            let drained = pool.drain(&selector, Drain::within(PATIENCE));
+            let all = Drained { asked: count, ended: count, cut: 0, silent: 0 };
+            assert_eq!(drained, all, "{selector:?} of {:#?}", pool.status());
         });
     }
 

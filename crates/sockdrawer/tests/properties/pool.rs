@@ -222,7 +222,7 @@ impl Tested {
     /// Connects a client, which waits in the kernel, as far as it knows.
     fn connect(&mut self, number: usize, after: &Reference) {
         let address = self.addresses[self.before.place(number).number].expect("it listens");
-        let mut client = Client::connect(address);
+        let mut client = Client::connect(self.before.lane, address);
         if after.turned_away > 0 {
             // It says nothing, so that nothing of it is unread.
             return assert_eq!(client.rest(), after.farewell, "a farewell, in order");

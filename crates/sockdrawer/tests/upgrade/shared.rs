@@ -69,7 +69,8 @@ fn serve(role: &str) {
             "end" => break,
             order => {
                 let peer: SocketAddr = order.strip_prefix("buffer ").and_then(|peer| peer.parse().ok()).expect("a peer");
-                let one = pool.connections(&Selector::All).into_iter().find(|one| one.peer == Some(peer)).expect("listed");
+                // The newest: one that ends may have had this port at the other address.
+                let one = pool.connections(&Selector::All).into_iter().rfind(|one| one.peer == Some(peer)).expect("listed");
                 pool.options(one.id).and_then(|options| options.receive_buffer).expect("it can be read").to_string()
             }
         };
