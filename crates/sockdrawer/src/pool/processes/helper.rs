@@ -200,16 +200,23 @@ impl Helper {
     /// Answers by a thread of its own.
     fn answer_later(&self, number: u64, answer: impl FnOnce(&Core<Loops>) -> Reply + Send + 'static) {
         let (core, to_pool, owed) = (self.core.clone(), self.to_pool.clone(), self.owed.clone());
-        on_a_thread(move || {
+        self.on_a_thread(number, move || {
             to_pool.reply(number, answer(&core));
             drop(owed);
             core.own.shared.notifier.notify();
         });
     }
 
+    /// Does what a request asks on a thread. Where the system has none to give, the request is refused.
+    fn on_a_thread(&self, number: u64, answer: impl FnOnce() + Send + 'static) {
+        if let Err(error) = std::thread::Builder::new().name("sockdrawer-answer".to_owned()).spawn(answer) {
+            self.to_pool.reply(number, Reply::Refused(other(error)));
+        }
+    }
+
     fn end(&self, number: u64, how: Drain) {
         let (core, to_pool, owed) = (self.core.clone(), self.to_pool.clone(), Arc::downgrade(&self.owed));
-        on_a_thread(move || {
+        self.on_a_thread(number, move || {
             core.shutdown(how, "its pool ends", |drained| {
                 let by = Instant::now() + ANSWERED_WITHIN;
                 // The helper itself has one.
@@ -303,11 +310,6 @@ impl Helper {
             Reply::Done
         });
     }
-}
-
-/// Answers on a thread. Without one the question stays open until the pool's patience ends: as with a loop that hangs.
-fn on_a_thread(answer: impl FnOnce() + Send + 'static) {
-    let _ = std::thread::Builder::new().name("sockdrawer-answer".to_owned()).spawn(answer);
 }
 
 /// Answers a request that may take as long as connections take to end.
