@@ -116,9 +116,9 @@ impl Endings {
         self.asked.load(SeqCst) - over
     }
 
-    /// Returns true where a loop has not answered.
-    pub(crate) fn have_silent_loops(&self) -> bool {
-        self.silent.load(SeqCst) > 0
+    /// Returns the number of loops that have not answered.
+    pub(crate) fn silent(&self) -> usize {
+        self.silent.load(SeqCst)
     }
 
     /// Permits in use that are of none of these connections.

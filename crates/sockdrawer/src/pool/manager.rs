@@ -104,7 +104,7 @@ impl<M: Members> Manager for Core<M> {
         let control = lock(&self.control);
         let entry = control.listeners.find(address)?;
         entry.state.set_accept_state(accept_state);
-        M::pass_listener_accept_state(self, &control, entry, accept_state);
+        M::pass_listener_accept_states(self, &control, &[entry], PASSES_WITHIN);
         Ok(())
     }
 

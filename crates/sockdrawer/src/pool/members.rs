@@ -3,7 +3,6 @@
 
 use super::control::{Control, Core, Member, Started};
 use super::listeners::ListenerEntry;
-use crate::admission::AcceptState;
 use crate::config::{Config, Listening, Part};
 use crate::error::Error;
 use crate::event_loop::notifier::Notifier;
@@ -92,8 +91,8 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     fn committed(_core: &Core<Self>, _control: &Control<Self>, _before: &Config) {}
     /// Has every member take connections, or not, as the control says by now. One that hangs is waited for until then.
     fn pass_accept_state(core: &Core<Self>, control: &mut Control<Self>, until: Instant);
-    /// Has every member take connections at one address, or not, as its state says by now.
-    fn pass_listener_accept_state(core: &Core<Self>, control: &Control<Self>, entry: &ListenerEntry, accept_state: &AcceptState);
+    /// Has every member take connections at these addresses, or not, as their states say by now. One that hangs is waited for at most this long.
+    fn pass_listener_accept_states(core: &Core<Self>, control: &Control<Self>, entries: &[&ListenerEntry], within: Duration);
 
     // Members that come and go.
 

@@ -78,9 +78,10 @@ impl dyn Holder {
         if let Some(Reply::Seated(addresses)) = self.surely(seat, Vec::new()) { Some(addresses) } else { None }
     }
 
-    /// Has connections go on that wait for others.
+    /// Has connections go on that wait for others. This is not waited for, because one of several holders may be busy for any time; what it is asked
+    /// afterwards it does afterwards.
     pub(crate) fn release(&self) {
-        self.surely(Request::Release, Vec::new());
+        drop(gather([()], None, |(), reply| self.ask(Request::Release, Vec::new(), reply)));
     }
 }
 
@@ -449,12 +450,14 @@ impl<M: Moving> Movable for Core<M> {
             if held.accepts != AcceptState::Open {
                 control.accepts_then.get_or_insert_with(|| held.accepts.clone());
             }
+            let mut shut = Vec::new();
             for Occupied { address, accepts, .. } in held.listeners.iter().filter(|one| one.accepts != AcceptState::Open) {
                 let at = control.listeners.listening.iter().find(|entry| entry.state.address.to_string() == *address);
-                if let Some(entry) = at {
-                    entry.state.set_accept_state(accepts);
-                    M::pass_listener_accept_state(self, &control, entry, accepts);
-                }
+                at.iter().for_each(|entry| entry.state.set_accept_state(accepts));
+                shut.extend(at);
+            }
+            if !shut.is_empty() {
+                M::pass_listener_accept_states(self, &control, &shut, PASSES_WITHIN);
             }
         }
         self.count_predecessor(held);

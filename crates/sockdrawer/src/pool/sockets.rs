@@ -122,9 +122,9 @@ impl<M: Members> Core<M> {
             }
             let Control { listeners, config, .. } = &mut *control;
             let (taken, gone) = listeners.take_for_good(config);
-            for entry in control.listeners.listening.iter().filter(|entry| taken.contains(&entry.number)) {
-                M::pass_listener_accept_state(self, &control, entry, &entry.state.accept_state());
-            }
+            let taken = control.listeners.listening.iter().filter(|entry| taken.contains(&entry.number));
+            // Not waited for: the end of the pool may be next.
+            M::pass_listener_accept_states(self, &control, &taken.collect::<Vec<_>>(), Duration::ZERO);
             self.retire_listeners(&mut control, gone);
         }
         self.retirements.carry_out_left();

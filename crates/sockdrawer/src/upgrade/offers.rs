@@ -89,8 +89,6 @@ impl Conversation<'_> {
         let (mut moved, together, since) = (0, gathered.is_some(), self.talk.now());
         let waits = |this: &Self| pool.gathers() && gathered.is_some_and(|gathered| this.set_waits(gathered).is_some());
         for holder in pool.holders() {
-            let of_holder = || RestoredSlice { pool: name.clone(), holder: holder.clone(), ids: Vec::new() };
-            restored.push(of_holder());
             let mut from = Some(0);
             while let Some(at) = from {
                 let (talk, pool, began) = (self.talk.clone(), name.clone(), self.talk.now());
@@ -121,6 +119,10 @@ impl Conversation<'_> {
                 if offered.count == 0 {
                     continue;
                 }
+                // Only those that have offered something are asked to let go of it: another one may be busy for any time.
+                if restored.last().is_none_or(|last| last.pool != *name || !Arc::ptr_eq(&last.holder, &holder)) {
+                    restored.push(RestoredSlice { pool: name.clone(), holder: holder.clone(), ids: Vec::new() });
+                }
                 match self.restored(restored, gathered)? {
                     Some(ids) => restored.last_mut().expect("just pushed").ids.extend(ids),
                     None if together => return Ok(None),
@@ -128,7 +130,6 @@ impl Conversation<'_> {
                 }
                 if !together {
                     moved += self.give(restored, began, &[])?;
-                    restored.push(of_holder());
                 }
             }
         }

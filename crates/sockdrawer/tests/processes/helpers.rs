@@ -121,7 +121,7 @@ fn send(pid: u32, signal: Signal) -> bool {
 
 /// Waits for what other processes do, which nobody tells.
 #[track_caller]
-fn soon(within: Duration, holds: impl Fn() -> bool) {
+pub(crate) fn soon(within: Duration, holds: impl Fn() -> bool) {
     let until = Instant::now() + within;
     while !holds() {
         assert!(Instant::now() < until, "not within {within:?}");

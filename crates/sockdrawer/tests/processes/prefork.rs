@@ -1,6 +1,7 @@
 //! Properties of the model `prefork` alone: processes come, go and die; the suite tests the rest.
 
-use crate::common::{PATIENCE, address, connect, echoes, kill, many, overflow};
+use crate::common::{PATIENCE, address, any_port, children, connect, echoes, kill, lives, many, overflow};
+use crate::helpers::soon;
 use rustix::process::{Pid, Signal, kill_process};
 use sockdrawer::{
     Address, Behaviour, Build, Config, Context, Drain, Error, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service,
@@ -87,6 +88,9 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_process_that_cannot_be_started_is_a_matter_of_the_policy", a_process_that_cannot_be_started),
     ("a_process_that_takes_long_to_start_holds_up_nothing_else", a_process_that_takes_long_to_start),
     ("a_shutdown_keeps_its_time_though_a_process_is_stopped", a_shutdown_keeps_its_time),
+    ("a_shutdown_keeps_its_time_though_a_stopped_process_has_a_full_queue", a_shutdown_keeps_its_time_where_a_queue_is_full),
+    ("a_helper_that_cannot_be_told_to_begin_is_not_left_behind", a_helper_that_cannot_be_told_to_begin),
+    ("a_drain_of_so_many_counts_none_of_a_loop_that_hangs", a_drain_of_so_many_beside_a_loop_that_hangs),
     ("a_drain_counts_what_a_stopped_process_has", a_drain_counts_what_a_stopped_process_has),
     ("a_crash_of_foreign_code_costs_the_connections_of_its_process", a_crash_costs_the_connections_of_its_process),
 ];
@@ -242,6 +246,15 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 fn a_shutdown_keeps_its_time() {
+    shutdown_keeps_its_time(false);
+}
+
+fn a_shutdown_keeps_its_time_where_a_queue_is_full() {
+    shutdown_keeps_its_time(true);
+}
+
+/// Shuts a pool down of which one process is stopped; where `is_full`, no order to it finds room.
+fn shutdown_keeps_its_time(is_full: bool) {
     const TIME: Duration = Duration::from_secs(3);
     let events = Arc::new(Mutex::new(Vec::new()));
     let told = events.clone();
@@ -250,10 +263,14 @@ fn a_shutdown_keeps_its_time() {
     let clients = many(at, 20);
     let stopped = pool.status().processes[0];
     stop(stopped.pid);
+    if is_full {
+        assert!(pool.notify(&Selector::Tag("none".to_owned()), vec![0; 1 << 20]).is_err(), "it takes no more");
+    }
     let began = Instant::now();
     let drained = pool.shutdown(Drain::within(TIME));
     assert!(began.elapsed() < TIME + Duration::from_millis(500), "{:?}", began.elapsed());
-    assert_eq!((drained.asked, drained.cut), (20, stopped.connections), "the others ended in order: {drained:?}");
+    let took = began.elapsed();
+    assert_eq!((drained.asked, drained.cut), (20, stopped.connections), "the others ended in order: {drained:?} in {took:?}");
     assert_eq!(pool.shutdown(Drain::within(TIME)), drained, "it is over, and so it ended");
     let events = events.lock().expect("no panic").join("\n");
     let counts = ["ReadinessChanged(Draining)", "ListenerRemoved"].map(|event| events.matches(event).count());
@@ -293,6 +310,27 @@ fn a_process_that_cannot_be_started() {
     assert_eq!((events.matches("ProcessNotStarted").count(), events.matches("GaveUp").count()), (3, 1), "{events}");
 }
 
+fn a_helper_that_cannot_be_told_to_begin() {
+    // No message is as long.
+    let recipe = Recipe { name: "prefork".to_owned(), options: vec![0; 65 << 20] };
+    let error = Pool::start(
+        Config::accept(Behaviour::from(Echo).with_recipe(recipe)).model(Model::Prefork).processes(1).listen(any_port()),
+    );
+    let error = error.expect_err("it cannot be told").to_string();
+    soon(PATIENCE, || children(std::process::id()).into_iter().filter(|pid| lives(*pid)).count() == 0);
+    assert!(error.contains("long"), "{error}");
+}
+
+fn a_drain_of_so_many_beside_a_loop_that_hangs() {
+    let (pool, at) = start(Config::accept(Echo).loops(2));
+    let mut clients = many(at, 20);
+    let received = pool.status().counts.bytes_in;
+    clients[0].write_all(b"hold").expect("it stands");
+    assert!(pool.wait(PATIENCE, |status| status.counts.bytes_in == received + 4));
+    let drained = pool.drain(&Selector::All, Drain::within(Duration::from_secs(1)).max_connections(1));
+    assert!(drained.asked <= 1 && drained.silent == 1, "{drained:?}");
+}
+
 fn a_process_that_takes_long_to_start() {
     let (pool, at, _) = fragile("hangs", Restarts::default());
     assert!(pool.wait(PATIENCE, |status| status.processes.len() == 1));
@@ -309,7 +347,7 @@ fn a_process_that_takes_long_to_start() {
     drop(many(at, 10));
     // A program that ends now leaves nothing behind: the one that took too long is not there any more.
     let stays: HashSet<u32> = pool.status().processes.iter().map(|process| process.pid).collect();
-    let children = crate::common::children(std::process::id()).into_iter().filter(|pid| crate::common::lives(*pid));
+    let children = children(std::process::id()).into_iter().filter(|pid| lives(*pid));
     assert_eq!(children.collect::<HashSet<_>>(), stays);
 }
 

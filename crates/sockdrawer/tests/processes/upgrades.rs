@@ -215,10 +215,10 @@ fn threads_that_are_busy() {
     let place = Place::new("busy");
     let (old, at) = place.serve(of(Model::Threads, 1).listen(any_port()));
     let mut clients = many_sums(at, 6);
-    // Longer than a thread is waited for.
-    clients[2].write_all(&[message(b'h', 1500), message(b'a', 1)].concat()).expect("it stands");
+    // Longer than a thread is waited for, and than the others take.
+    clients[2].write_all(&[message(b'h', 8_000), message(b'a', 1)].concat()).expect("it stands");
     let (new, _) = place.serve(config(build(2)).listen(Address::Tcp(at)));
-    assert!(new.wait(PATIENCE, |status| status.counts.moved_in == 5), "{:#?}", new.status());
+    assert!(new.wait(Duration::from_secs(5), |status| status.counts.moved_in == 5), "{:#?}", new.status());
     assert!(!new.wait(Duration::ZERO, |status| status.counts.moved_in == 6), "it is busy");
     assert_eq!(answer(&mut clients[2], b'a'), (1, 2));
     moved(&old, &new, 6);

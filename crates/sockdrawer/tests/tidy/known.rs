@@ -69,4 +69,4 @@ pub(crate) const TYPES: Known<'_> = Known {
 pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[("cli", 7), ("program", 14), ("sockdrawer", 8)];
 
 /// Lines of code of the library, tests left out, when they were counted last.
-pub(crate) const LIBRARY_LINES: usize = 30_075;
+pub(crate) const LIBRARY_LINES: usize = 30_390;

@@ -1,10 +1,10 @@
 //! Operations of the new build's pool reach the connections that stayed before it, too.
 
-use super::common::{PATIENCE, address, any_port, assert_reset, connect, hear, play, read_all, role, say};
+use super::common::{PATIENCE, address, any_port, assert_reset, connect, hear, play, read_all, role, say, tcp};
 use super::place::{Place, config, id_of, many_sums};
 use super::sums::{add, answer, build, message};
 use rustix::process::{Pid, Signal, kill_process};
-use sockdrawer::{Address, ConnectionId, Drain, Drained, Keepalive, Model, Pool, Selector, Upgrade};
+use sockdrawer::{Address, Config, ConnectionId, Drain, Drained, Keepalive, Model, Pool, Selector, Upgrade};
 use std::collections::HashSet;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -281,4 +281,27 @@ fn a_long_list_has_each_connection_once_in_whatever_process_it_is() {
         drop(clients);
         assert!(old.join().is_ok() && new.wait(PATIENCE, |status| status.connections == 0));
     }
+}
+
+#[test]
+fn an_end_waits_for_no_loop_that_hangs_before_the_predecessor_stands_by_no_more() {
+    let place = Place::new("ends-early");
+    let serve = |config: Config| {
+        let upgrade = place.upgrade().stand_by(Duration::from_millis(300)).begin().expect("it begins");
+        let pool = upgrade.start("sums", config).expect("it starts");
+        upgrade.ready().expect("it takes over");
+        pool
+    };
+    let three = (0..3).fold(config(build(1)), |config, _| config.listen(any_port()));
+    let old = serve(three);
+    let addresses = old.addresses();
+    let new = serve(addresses.iter().fold(config(build(2)), |config, at| config.listen(at.clone())));
+    let mut busy = many_sums(tcp(&addresses[0]), 1).remove(0);
+    let received = new.status().counts.bytes_in;
+    busy.write_all(&message(b'h', 20_000)).expect("it stands");
+    assert!(new.wait(PATIENCE, |status| status.counts.bytes_in == received + 5));
+    old.join().expect("it stands by no more");
+    let began = Instant::now();
+    new.shutdown(Drain::within(Duration::from_secs(1)));
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
 }

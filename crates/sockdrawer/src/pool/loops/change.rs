@@ -2,8 +2,10 @@
 
 use super::{Loops, LoopsState, prepare_generation};
 use crate::admission::AcceptState;
+use crate::clock::deadline;
 use crate::config::{Config, Endpoint};
 use crate::error::Error;
+use crate::event_loop::EventLoop;
 use crate::event_loop::dialer::Dialer;
 use crate::event_loop::generation::Generation;
 use crate::event_loop::inbox::{Inbox, Message};
@@ -17,7 +19,7 @@ use crate::pool::validate::{validate, warm};
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 impl Core<Loops> {
     pub(super) fn commit_loops(
@@ -103,10 +105,10 @@ impl Core<Loops> {
         self.ask_until(until, &Core::members_inboxes(control), |_| ());
     }
 
-    /// Listeners were opened or closed; when this returns, every loop knows.
-    pub(crate) fn listener_states_changed(&self, control: &Control<Loops>) {
-        control.running().for_each(|running| running.command(|event_loop| event_loop.policy_changed()));
-        self.settle(&Core::members_inboxes(control));
+    /// Listeners were opened or closed; when this returns, every loop knows that has answered within this time.
+    pub(crate) fn listener_states_changed(&self, control: &Control<Loops>, within: Duration) {
+        let until = deadline(Instant::now(), within);
+        self.ask_until(until, &Core::members_inboxes(control), EventLoop::policy_changed);
     }
 
     pub(super) fn members_inboxes(control: &Control<Loops>) -> Vec<Arc<Inbox>> {

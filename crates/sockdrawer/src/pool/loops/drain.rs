@@ -7,7 +7,6 @@ use crate::event_loop::deadlines;
 use crate::event_loop::endings::{CUT_WITHIN, Endings};
 use crate::event_loop::inbox::{Inbox, Message};
 use crate::gather::{ReplyTo, gather};
-use crate::limit::limiter::Limiter;
 use crate::operation::{Drain, Drained, Selector};
 use crate::pool::control::Core;
 use crate::pool::drain::{ANSWER_WITHIN, Moments, shuffle};
@@ -32,13 +31,13 @@ impl Core<Loops> {
                 self.ask_for_end(&endings, move |event_loop, endings| event_loop.connections.drain_counted(&selector, endings));
             }
         }
-        self.outcome(&endings, || silent_loops_have(&self.own.shared.limiter, selector, &endings))
+        outcome_of(self, &endings, *selector == Selector::All && how.max_connections.is_none())
     }
 
     pub(crate) fn purge(&self, selector: &Selector, within: Duration) -> Drained {
         let (endings, meant) = (Endings::within(within), selector.clone());
         self.ask_for_end(&endings, move |event_loop, endings| event_loop.connections.purge_counted(&meant, within, endings));
-        self.outcome(&endings, || silent_loops_have(&self.own.shared.limiter, selector, &endings))
+        outcome_of(self, &endings, *selector == Selector::All)
     }
 
     /// Has each loop do something for these connections. It is over when all have, and their connections have ended.
@@ -157,9 +156,12 @@ impl Core<Loops> {
     }
 }
 
-/// Returns how many permits are in use where a loop does not answer: which of its connections are meant is known only if all are.
-fn silent_loops_have(limiter: &Limiter, selector: &Selector, endings: &Endings) -> usize {
-    if endings.have_silent_loops() && *selector == Selector::All { limiter.taken_here() } else { 0 }
+/// Returns what came of these connections. Which of a loop that does not answer are meant is known only if `all` are: those count as cut, and of
+/// others the loop is told of.
+fn outcome_of(core: &Core<Loops>, endings: &Endings, all: bool) -> Drained {
+    let limiter = &core.own.shared.limiter;
+    let drained = core.outcome(endings, || if all && endings.silent() > 0 { limiter.taken_here() } else { 0 });
+    Drained { silent: if all { 0 } else { endings.silent() }, ..drained }
 }
 
 /// Asks these to end; how many were there for it, and asked for the first time. Those of a loop that does not answer in time are taken

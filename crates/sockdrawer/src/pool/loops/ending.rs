@@ -10,7 +10,6 @@ use crate::model::loops::TurnCounter;
 use crate::operation::{Drain, Drained};
 use crate::pool::control::{Control, Core};
 use crate::pool::listeners::ListenerEntry;
-use crate::pool::manager::PASSES_WITHIN;
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 use std::sync::Arc;
@@ -49,7 +48,8 @@ impl Core<Loops> {
             self.retirements.stop();
             self.retire(&control, gone);
             control.accept_state = AcceptState::Suspended;
-            self.pass_accept_state(&mut control, deadline(Instant::now(), PASSES_WITHIN));
+            // Not waited for: the time of the drain has begun, and each loop hears of this before it hears of that.
+            self.pass_accept_state(&mut control, Instant::now());
         }
         // Drains that run take their time no more: all are asked to end now.
         self.own.shutdown.raise(Shutdown::Begun);

@@ -155,8 +155,8 @@ impl Members for Loops {
         core.pass_accept_state(control, until);
     }
 
-    fn pass_listener_accept_state(core: &Core<Loops>, control: &Control<Loops>, _: &ListenerEntry, _: &AcceptState) {
-        core.listener_states_changed(control);
+    fn pass_listener_accept_states(core: &Core<Loops>, control: &Control<Loops>, _: &[&ListenerEntry], within: Duration) {
+        core.listener_states_changed(control, within);
     }
 
     fn start(_: &Core<Loops>, _: &Control<Loops>, config: &Config, _index: usize) -> Config {

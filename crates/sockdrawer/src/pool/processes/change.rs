@@ -150,7 +150,11 @@ impl Core<Helpers> {
         let start = HelperRequest::Start(Box::new(announced.start.clone()));
         match gather::ask(Instant::now() + ANSWERS_WITHIN, |reply| channel.tell(start, &descriptors, reply)) {
             Some(Reply::Done) => Ok(channel),
-            Some(Reply::Refused(refusal)) => Err(refused(refusal)),
+            Some(Reply::Refused(refusal)) => {
+                // It may not have been told at all, and would wait for that.
+                channel.close();
+                Err(refused(refusal))
+            }
             _ => {
                 // At once: this program may end before it would, and leave it behind.
                 channel.kill();

@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 /// before.
 pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(7);
 
+/// A helper that takes no packet of an order within this time reads nothing: the order is refused, for other orders wait for this one.
+const TAKES_WITHIN: Duration = Duration::from_secs(1);
+
 /// A helper that sees the end of the conversation has nothing more to do. One that is still there then is stopped, hangs, or is
 /// no helper at all: it is killed.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
@@ -27,6 +30,8 @@ const ENDS_WITHIN: Duration = Duration::from_secs(1);
 pub(crate) struct Channel {
     socket: OwnedFd,
     sender: Mutex<PacketSender>,
+    /// The helper had no room for the last message in time: the next ones do not wait for it.
+    full: AtomicBool,
     next: AtomicU64,
     /// The way back of the answer of each number.
     pending: Mutex<HashMap<u64, ReplyTo<Reply>>>,
@@ -66,11 +71,12 @@ impl std::fmt::Display for Ended {
 impl Channel {
     /// Starts a helper and reads what it says, on a thread of its own.
     pub(super) fn start(what: &str, tell: impl Fn(FromChannel) + Send + 'static) -> std::io::Result<Arc<Channel>> {
-        let (socket, end) = passing::packet_pair(ANSWERS_WITHIN)?;
+        let (socket, end) = passing::packet_pair(TAKES_WITHIN)?;
         let child = process::start_helper(what, end)?;
         let channel = Arc::new(Channel {
             socket,
             sender: Mutex::new(PacketSender::default()),
+            full: AtomicBool::new(false),
             next: AtomicU64::new(1),
             pending: Mutex::new(HashMap::new()),
             closed: AtomicBool::new(false),
@@ -152,7 +158,13 @@ impl Channel {
             }
             pending.insert(number, reply);
         }
-        let sent = lock(&self.sender).send(self.socket.as_fd(), &(number, order), descriptors, true);
+        let sent = {
+            let mut sender = lock(&self.sender);
+            let waits = !self.full.load(Ordering::Relaxed);
+            let sent = sender.send(self.socket.as_fd(), &(number, order), descriptors, waits);
+            self.full.store(sent == Err(Errno::AGAIN), Ordering::Relaxed);
+            sent
+        };
         if let Err(errno) = sent
             && let Some(reply) = lock(&self.pending).remove(&number)
             // A helper that is gone refuses nothing. One that does not read its messages, or could not be written to, did not agree.

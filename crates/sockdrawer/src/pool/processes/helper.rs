@@ -1,5 +1,6 @@
 //! A helper: a process that runs loops for a pool in another process, and does as it is told.
 
+use super::channel::ANSWERS_WITHIN;
 use super::forking;
 use super::listener_states::ListenerStates;
 use super::refusals::{CANNOT_BEGIN, check, check_sockets, done, other, refusal};
@@ -185,7 +186,7 @@ impl Helper {
                     // The pool has given them their options where they are not any more.
                     entry.listener.sockets.iter().for_each(|socket| socket.set_borrowed(is_borrowed, &Kernel));
                 }
-                self.core.listener_states_changed(&control);
+                self.core.listener_states_changed(&control, ANSWERS_WITHIN);
                 Reply::Done
             }
             HelperRequest::Apply(op @ Op::Notify(_), selector) => Reply::Outcome(Box::new(self.core.apply(op, &selector))),
@@ -200,32 +201,34 @@ impl Helper {
     /// Answers by a thread of its own.
     fn answer_later(&self, number: u64, answer: impl FnOnce(&Core<Loops>) -> Reply + Send + 'static) {
         let (core, to_pool, owed) = (self.core.clone(), self.to_pool.clone(), self.owed.clone());
-        self.on_a_thread(number, move || {
+        let started = on_a_thread(move || {
             to_pool.reply(number, answer(&core));
             drop(owed);
             core.own.shared.notifier.notify();
         });
-    }
-
-    /// Does what a request asks on a thread. Where the system has none to give, the request is refused.
-    fn on_a_thread(&self, number: u64, answer: impl FnOnce() + Send + 'static) {
-        if let Err(error) = std::thread::Builder::new().name("sockdrawer-answer".to_owned()).spawn(answer) {
+        if let Err(error) = started {
             self.to_pool.reply(number, Reply::Refused(other(error)));
         }
     }
 
     fn end(&self, number: u64, how: Drain) {
-        let (core, to_pool, owed) = (self.core.clone(), self.to_pool.clone(), Arc::downgrade(&self.owed));
-        self.on_a_thread(number, move || {
-            core.shutdown(how, "its pool ends", |drained| {
-                let by = Instant::now() + ANSWERED_WITHIN;
-                // The helper itself has one.
-                core.own.shared.notifier.wait(by, || owed.strong_count() == 1);
-                to_pool.reply(number, Reply::Outcome(Box::new(drained.into())));
-            });
-            // All that it had is done; the pool closes its end when it has heard so.
-            std::process::exit(0);
-        });
+        let end = || {
+            let (core, to_pool, owed) = (self.core.clone(), self.to_pool.clone(), Arc::downgrade(&self.owed));
+            move || {
+                core.shutdown(how, "its pool ends", |drained| {
+                    let by = Instant::now() + ANSWERED_WITHIN;
+                    // The helper itself has one.
+                    core.own.shared.notifier.wait(by, || owed.strong_count() == 1);
+                    to_pool.reply(number, Reply::Outcome(Box::new(drained.into())));
+                });
+                // All that it had is done; the pool closes its end when it has heard so.
+                std::process::exit(0);
+            }
+        };
+        if on_a_thread(end()).is_err() {
+            // Little is asked after this.
+            end()();
+        }
     }
 
     fn prepare(&mut self, next: Generated) -> Result<(), Refusal> {
@@ -310,6 +313,14 @@ impl Helper {
             Reply::Done
         });
     }
+}
+
+/// Answers on a thread.
+///
+/// # Errors
+/// Where the system has none to give.
+fn on_a_thread(answer: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name("sockdrawer-answer".to_owned()).spawn(answer).map(drop)
 }
 
 /// Answers a request that may take as long as connections take to end.

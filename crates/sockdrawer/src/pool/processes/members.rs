@@ -6,7 +6,6 @@ use super::helpers::{Announced, Helpers, HelpersState, live_generations, parts, 
 use super::registry::generated;
 use super::supervise::HelperNews;
 use super::wire::{Generated, HelperRequest, Start, Tuning};
-use crate::admission::AcceptState;
 use crate::config::{Config, Listening, Model, Part};
 use crate::error::Error;
 use crate::event_loop::generation::MAX_GENERATIONS;
@@ -138,22 +137,18 @@ impl Members for Helpers {
         told(control.running(), within, || HelperRequest::AcceptState(control.accept_state.clone(), within)).for_each(drop);
     }
 
-    fn pass_listener_accept_state(
-        _: &Core<Helpers>,
-        control: &Control<Helpers>,
-        entry: &ListenerEntry,
-        accept_state: &AcceptState,
-    ) {
-        // A helper may have only those of the address that are on their way out.
-        for ListenerEntry { number, listener, .. } in control.listeners.all().filter(|other| other.slot == entry.slot) {
-            let (listener, is_borrowed) = (*number, listener.is_borrowed());
-            told(control.running(), ANSWERS_WITHIN, || HelperRequest::ListenerAcceptState {
-                listener,
-                accept_state: accept_state.clone(),
-                is_borrowed,
-            })
-            .for_each(drop);
-        }
+    fn pass_listener_accept_states(_: &Core<Helpers>, control: &Control<Helpers>, entries: &[&ListenerEntry], within: Duration) {
+        // A helper may have only those of an address that are on their way out.
+        let meant = control.listeners.all().filter_map(|other| {
+            let entry = entries.iter().find(|entry| entry.slot == other.slot)?;
+            Some((other.number, entry.state.accept_state(), other.listener.is_borrowed()))
+        });
+        let meant: Vec<_> = meant.collect();
+        let each = control.running().flat_map(|channel| meant.iter().map(move |one| (channel, one.clone())));
+        let answers = gather(each, None, |(channel, (listener, accept_state, is_borrowed)), reply| {
+            channel.tell(HelperRequest::ListenerAcceptState { listener, accept_state, is_borrowed }, &[], reply);
+        });
+        answers.within(within).for_each(drop);
     }
 
     fn start(core: &Core<Helpers>, control: &Control<Helpers>, config: &Config, index: usize) -> Announced {

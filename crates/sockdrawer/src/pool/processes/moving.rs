@@ -16,14 +16,14 @@ use crate::ipc::shared_counters::SharedCounters;
 use crate::ipc::yours::Yours;
 use crate::observe::Counts;
 use crate::pool::control::{Control, Core};
-use crate::pool::moving::{Holder, Movable, Moving};
+use crate::pool::moving::{BEGINS_WITHIN, Holder, Movable, Moving};
 use crate::pool::request::{Reply, Request};
 use crate::protocol::State;
 use crate::sync::lock;
 use crate::sys::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 impl Moving for Helpers {
     const ANSWERS_WITHIN: Duration = ANSWERS_WITHIN;
@@ -80,6 +80,12 @@ impl Holder for Channel {
     }
 
     fn offer(&self, reads: &Reading, from: u64, send: SendOffer) -> Result<Offered, Errno> {
+        // An offer is waited for without a limit: a helper that is stopped is not asked for one.
+        let asked: &dyn Holder = self;
+        let lives = |reply| asked.ask(Request::Turn(Duration::ZERO), Vec::new(), reply);
+        if gather::ask(Instant::now() + BEGINS_WITHIN, lives).is_none() && !self.is_closed() {
+            return Err(Errno::BUSY);
+        }
         let offer = HelperRequest::Offer { reads: reads.state.clone(), listeners: reads.listeners.clone(), from };
         match gather::ask(None, |reply| self.tell(offer, &[], reply)) {
             Some(Reply::Offered { records, next, .. }) if records.is_empty() => Ok(Offered { next, ..Offered::default() }),
@@ -140,7 +146,7 @@ impl Helper {
     pub(super) fn offer(&mut self, number: u64, state: State, listeners: &ListenerStates, from: u64) {
         let reads = Reading { state, listeners: self.known(listeners) };
         let holders = self.core.holders();
-        let (first, mut at) = ((from >> 32) as usize, from & u64::from(u32::MAX));
+        let (first, mut at, mut busy) = ((from >> 32) as usize, from & u64::from(u32::MAX), None);
         for (index, holder) in holders.iter().enumerate().skip(first) {
             let to_pool = self.to_pool.clone();
             let send: SendOffer = Box::new(move |records, next, descriptors| {
@@ -151,12 +157,14 @@ impl Helper {
             });
             match holder.offer(&reads, at, send) {
                 Ok(offered) if offered.count > 0 => return,
-                Ok(_) => at = 0,
-                Err(errno) => return self.to_pool.reply(number, Reply::Refused(other(std::io::Error::from(errno)))),
+                Ok(_) => {}
+                // The next loop may have time. The answer is gone with `send` where that failed.
+                Err(errno) => busy = Some(errno),
             }
+            at = 0;
         }
         let none = Reply::Offered { records: Vec::new(), next: None, sockets: Vec::new() };
-        self.to_pool.reply(number, none);
+        self.to_pool.reply(number, busy.map_or(none, |errno| Reply::Refused(other(std::io::Error::from(errno)))));
     }
 
     fn restore(&mut self, records: Vec<Record>, sockets: Vec<OwnedFd>) -> Restored {

@@ -80,7 +80,11 @@ impl Core<Helpers> {
 
     /// Takes back permits of the pool and of listeners that no process holds, see [`Recount`].
     fn recount(&self, control: &mut Control<Helpers>) {
-        // A helper stopped by SIGSTOP may have taken a permit that it has not noted yet: permits count as lost only where every helper answers.
+        // A helper stopped by SIGSTOP may have taken a permit that it has not noted yet: permits count as lost only where every helper answers. One that
+        // is known to be stopped is not asked, which would hold the lock for as long as an answer is waited for, at each look.
+        if control.members.iter().any(|member| member.stuck) {
+            return;
+        }
         let channels: Vec<_> = control.running().cloned().collect();
         let all_answer = || channels.iter().all(|channel| matches!(channel.ask(HelperRequest::Status), Some(Reply::Status(_))));
         if let Some(recount) = &mut control.own.recount

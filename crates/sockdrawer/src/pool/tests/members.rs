@@ -2,7 +2,6 @@
 //! is ever without a member that accepts from it.
 
 use super::Echo;
-use crate::admission::AcceptState;
 use crate::config::{Config, Listening, Part, Restarts};
 use crate::error::Error;
 use crate::event_loop::notifier::Notifier;
@@ -154,7 +153,7 @@ impl Members for Fakes {
         lock(&core.own.steps).push(Step::Committed);
     }
     fn pass_accept_state(_: &Core<Fakes>, _: &mut Control<Fakes>, _: Instant) {}
-    fn pass_listener_accept_state(_: &Core<Fakes>, _: &Control<Fakes>, _: &ListenerEntry, _: &AcceptState) {}
+    fn pass_listener_accept_states(_: &Core<Fakes>, _: &Control<Fakes>, _: &[&ListenerEntry], _: Duration) {}
     fn start(_: &Core<Fakes>, _: &Control<Fakes>, _: &Config, _: usize) {}
     fn launch(core: &Core<Fakes>, index: usize, _: u64, (): &()) -> Result<Fake, Error> {
         core.own.step(Step::Launch(index))?;
