@@ -114,6 +114,42 @@ fn twice(few: &Few) {
     (0..2).for_each(|_| few.uses(few.lease().expect("it is open")));
 }
 
+/// Keeps each job, as where connects take long.
+#[cfg(all(feature = "sockets", not(shuttle)))]
+#[derive(Default)]
+struct Never(std::sync::Mutex<Vec<Task<(), ()>>>);
+
+#[cfg(all(feature = "sockets", not(shuttle)))]
+impl Run<(), ()> for Never {
+    fn run(&self, task: Task<(), ()>) {
+        self.0.lock().expect("no panic").push(task);
+    }
+    fn returned(&self, (): &mut ()) -> Returned {
+        Returned::Reusable
+    }
+    fn watch(&self, (): &mut (), _gone: Gone) {}
+    fn look(&self, (): &mut ()) -> Option<Reason> {
+        None
+    }
+    fn read_count(&self, (): &()) -> Option<u64> {
+        None
+    }
+}
+
+#[cfg(all(feature = "sockets", not(shuttle)))]
+#[test]
+fn a_caller_that_goes_away_when_the_engine_has_decided_keeps_no_connection() {
+    let settings = Settings { max: 2, max_per_target: 2, ..Settings::default() };
+    let shared = Shared::new(Engine::new(settings, Random::seeded(7)), Box::new(Never::default()));
+    let mut future = LeaseFuture::new(shared.clone(), (), patient());
+    assert!(Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    // What the engine has decided is left to the timer thread, of which there is none.
+    shared.add(&(), (), Duration::ZERO);
+    drop(future);
+    let status = shared.lock().engine.status();
+    assert_eq!((status.leased, status.free, shared.lock().waits.len()), (0, 1, 0));
+}
+
 #[test]
 fn each_caller_gets_the_connection_in_turn() {
     check(|| Few::new(1).all(vec![twice; 3]));

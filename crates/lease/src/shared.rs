@@ -63,6 +63,8 @@ enum Todo<K, C> {
     Wake(Wake),
     Run(JobId, Job<K, C>, Duration),
     Tell(Observer<K>, Event<K>),
+    /// A connection for a caller that has gone away meanwhile.
+    GiveBack(Leased<C>),
 }
 
 impl<K: Target, C: Send + 'static> Shared<K, C> {
@@ -173,6 +175,7 @@ impl<K: Target, C: Send + 'static> Shared<K, C> {
                 Todo::Wake(wake) => wake.wake(),
                 Todo::Tell(observer, event) => observer(&event),
                 Todo::Run(id, job, timeout) => self.runner.run(Task::new(self.clone(), id, job, timeout)),
+                Todo::GiveBack(leased) => self.give_back(leased, false),
             }));
         }
     }
@@ -213,11 +216,15 @@ impl<K: Target, C> State<K, C> {
             match action {
                 Action::Run { id, job, timeout } => todo.push(Todo::Run(id, job, timeout)),
                 Action::Cancel(id) => todo.extend(self.jobs.remove(&id).map(|waker| Todo::Wake(Wake::Task(waker)))),
-                Action::Wake { waiter, result } => {
-                    if let Some(Wait::Waits(wake)) = self.waits.insert(waiter, Wait::Done(result)) {
-                        todo.push(Todo::Wake(wake));
+                Action::Wake { waiter, result } => match self.waits.get_mut(&waiter) {
+                    Some(wait) => {
+                        if let Wait::Waits(wake) = std::mem::replace(wait, Wait::Done(result)) {
+                            todo.push(Todo::Wake(wake));
+                        }
                     }
-                }
+                    // Its future was dropped after the engine had decided.
+                    None => todo.extend(result.ok().map(Todo::GiveBack)),
+                },
                 Action::Tell(event) => todo.extend(self.observer.clone().map(|observer| Todo::Tell(observer, event))),
                 Action::Drained { leased } => {
                     self.drained = Some(leased);
@@ -262,14 +269,15 @@ impl<K: Target, C: Send + 'static> Task<K, C> {
             self.shared.runner.watch(connection, Gone::new(&self.shared, self.id));
         }
         self.is_told = true;
-        self.shared.call(|state, now| state.done(now, self.id, result));
+        drop(self.shared.call(|state, now| state.done(now, self.id, result)));
     }
 }
 
 impl<K: Target, C> State<K, C> {
-    fn done(&mut self, now: Instant, id: JobId, result: Result<C, BoxError>) {
-        self.jobs.remove(&id);
+    /// Returns the waker of the job, to be dropped without the lock: it is code of the executor's.
+    fn done(&mut self, now: Instant, id: JobId, result: Result<C, BoxError>) -> Option<Waker> {
         self.engine.done(now, id, result.map_err(Into::into));
+        self.jobs.remove(&id)
     }
 }
 
@@ -280,12 +288,15 @@ impl<K: Target, C: Send + 'static> Drop for Task<K, C> {
         let _ = catch_unwind(AssertUnwindSafe(|| drop(job)));
         let (id, is_close) = (self.id, self.is_close);
         if !self.is_told {
-            self.shared.call(|state, now| match is_close {
-                true => state.engine.closed(now, id),
+            drop(self.shared.call(|state, now| match is_close {
+                true => {
+                    state.engine.closed(now, id);
+                    state.jobs.remove(&id)
+                }
                 false => {
                     state.done(now, id, Err("it panicked, or was dropped by its executor, or no thread could be had".into()))
                 }
-            });
+            }));
         }
     }
 }

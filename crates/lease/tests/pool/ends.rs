@@ -1,11 +1,11 @@
 //! Holders, waiters, connects and pools that end before their time.
 
 use crate::books::{Async, Books, blocking, in_runtime, long, runtime};
-use sockdrawer_lease::{Error, Pool, Settings};
+use sockdrawer_lease::{Error, Pool, Settings, Spawned};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 use std::{panic, thread};
 
@@ -89,6 +89,28 @@ fn an_executor_that_drops_its_work_loses_no_place() {
     assert!(matches!(error, Error::Down { .. }), "{error}");
     assert_eq!(pool.drain(long()), 0);
     assert_eq!(pool.status(), sockdrawer_lease::Status::default());
+}
+
+#[test]
+fn nothing_is_kept_of_a_job_that_has_ended() {
+    struct Executor;
+    impl Wake for Executor {
+        fn wake(self: Arc<Self>) {}
+    }
+    let (executor, books) = (Arc::new(Executor), Arc::new(Books::default()));
+    let wakers = executor.clone();
+    let at_once = move |mut job: Spawned| {
+        let waker = Waker::from(wakers.clone());
+        while job.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {}
+    };
+    let pool = Pool::new_async(Async(books.clone()), at_once, one()).expect("it starts");
+    for number in 1..=3 {
+        let lease = pool.lease(&0, long()).expect("leased");
+        assert_eq!(lease.number, number);
+        lease.discard();
+    }
+    assert_eq!(pool.drain(long()), 0);
+    assert_eq!(Arc::strong_count(&executor), 2, "this one, and the pool's way to run jobs");
 }
 
 #[test]
