@@ -197,8 +197,8 @@ impl<S: MessageService> Connection<S> {
             return Step::Close;
         }
         let times = &self.shared.times;
-        // While no input is taken nothing can be heard.
-        if self.link.is_held() {
+        // While no input is taken nothing can be heard, and none is taken from a peer that has much to take itself, and does.
+        if self.link.is_taking(cx.out().unsent()) || self.link.is_held() {
             self.link.silent = 0;
         }
         self.link.silent = self.link.silent.saturating_add(1);
@@ -348,6 +348,7 @@ impl<S: MessageService> Protocol for Connection<S> {
     }
 
     fn writable(&mut self, cx: &mut Context<'_>) -> Step {
+        self.link.had_room = true;
         self.call(cx, |protocol, socket| protocol.writable(socket))
     }
 

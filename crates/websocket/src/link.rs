@@ -18,6 +18,8 @@ pub(crate) struct Link {
     pub(crate) is_paused: bool,
     pub(crate) has_job: bool,
     pub(crate) close_sent: bool,
+    /// There was room for output since the last look.
+    pub(crate) had_room: bool,
     /// Compression was agreed on.
     pub(crate) deflates: Option<Window>,
     /// The next time at which the connection itself has something to do: a ping, the end of a wait.
@@ -36,6 +38,8 @@ pub(crate) struct Extra {
     pub(crate) closed: Option<Close>,
     /// Until the connection was told that it goes on here: the times left to what is due, and to the timer.
     pub(crate) left: Option<[Option<Duration>; 2]>,
+    /// Bytes of output that were unsent at the last look.
+    unsent: usize,
 }
 
 impl Link {
@@ -47,6 +51,7 @@ impl Link {
             is_paused: false,
             has_job: false,
             close_sent: false,
+            had_room: false,
             deflates: None,
             due: None,
             extra: None,
@@ -56,6 +61,15 @@ impl Link {
     /// Returns whether no message may be given to the protocol now.
     pub(crate) fn is_held(&self) -> bool {
         self.is_paused || self.has_job
+    }
+
+    /// Returns whether the peer has taken some of the output that was unsent at the last look, where so much is unsent at this one.
+    pub(crate) fn is_taking(&mut self, unsent: usize) -> bool {
+        let before = self.take(|extra| Some(std::mem::take(&mut extra.unsent))).unwrap_or(0);
+        if unsent > 0 {
+            self.extra_mut().unsent = unsent;
+        }
+        std::mem::take(&mut self.had_room) || unsent < before
     }
 
     pub(crate) fn extra(&self) -> Option<&Extra> {

@@ -374,6 +374,21 @@ fn a_peer_that_is_not_read_is_not_taken_for_silent() {
 }
 
 #[test]
+fn a_peer_that_takes_much_is_not_taken_for_silent() {
+    let (mut server, _) = opened();
+    server.block_output(true);
+    (0..12).for_each(|_| server.notify(Frame::binary(&[0; 8192])));
+    for _ in 0..20 {
+        server.advance(Duration::from_secs(10));
+        server.read_backlog(500);
+        server.receive(&frame(0x8a, b""));
+        assert_eq!(server.closed(), None, "its pongs wait behind what it takes");
+    }
+    server.advance(Duration::from_secs(100));
+    assert_eq!(server.closed(), Some(Closed::Aborted), "it takes nothing");
+}
+
+#[test]
 fn a_handshake_has_a_time() {
     let mut server = Driver::open(WebSocket::new(Recorder::default()));
     server.receive(&REQUEST[..50]);
