@@ -143,7 +143,7 @@ fn a_caller_that_goes_away_when_the_engine_has_decided_keeps_no_connection() {
     let shared = Shared::new(Engine::new(settings, Random::seeded(7)), Box::new(Never::default()));
     let mut future = LeaseFuture::new(shared.clone(), (), patient());
     assert!(Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    // What the engine has decided is left to the timer thread, of which there is none.
+    // The decision of the engine is left to the timer thread, of which there is none.
     shared.add(&(), (), Duration::ZERO);
     drop(future);
     let status = shared.lock().engine.status();

@@ -81,8 +81,9 @@ fn read(operator: &Weak<Operator>, bytes: &[u8]) {
     let Bag { revision, documents, revisions, counted, mut metrics, .. } = bag;
     let server = &operator.server;
     let current = server.state().document;
+    // Neither process accepts meanwhile: what a configuration is together is checked where a rollback asks for it.
     let parse = |(revision, document): &(u64, Value)| {
-        let document = operator.parse(&document.to_string(), Format::Json).ok()?;
+        let document = Document::of_values(&document.to_string(), Format::Json, &server.known).ok()?;
         // Settings of the whole program are not changed while it runs, by a rollback either.
         let document = Arc::new(Document { program: current.program.clone(), ..document });
         Some(Kept { revision: *revision, document })

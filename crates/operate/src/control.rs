@@ -340,7 +340,11 @@ fn put_config(asked: &Asked<'_>) -> Result<Answer, Refusal> {
 
 /// Returns the answer about what came of a change, and tells its event.
 fn changed(asked: &Asked<'_>, what: &str, result: Result<Changed, Unchanged>) -> Result<Answer, Refusal> {
-    asked.operator.told(asked.cause(what), &result);
+    match &result {
+        // No change has failed: none was to be made.
+        Err(why) if asked.dry_run()? => asked.note(what, &format!("a dry run: {why}")),
+        result => asked.operator.told(asked.cause(what), result),
+    }
     match result {
         Ok(changed) => Ok(json_answer(200, &changed).field("ETag", etag(changed.revision))),
         Err(Unchanged::Conflict { current, based_on }) => {

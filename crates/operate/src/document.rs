@@ -149,12 +149,24 @@ impl Document {
     /// # Errors
     /// All that is wrong with it.
     pub(crate) fn parse(text: &str, format: Format, known: &Known) -> Result<Document, Vec<Mistake>> {
+        Document::read(text, format, known, true)
+    }
+
+    /// Reads a configuration that was in force: each value alone. Names are not resolved and files not read, which takes its time.
+    ///
+    /// # Errors
+    /// All values that are wrong.
+    pub(crate) fn of_values(text: &str, format: Format, known: &Known) -> Result<Document, Vec<Mistake>> {
+        Document::read(text, format, known, false)
+    }
+
+    fn read(text: &str, format: Format, known: &Known, together: bool) -> Result<Document, Vec<Mistake>> {
         if text.len() > MAX_BYTES {
             let what = format!("the configuration has {} bytes, more than {MAX_BYTES}: write less", text.len());
             return Err(vec![Mistake { at: None, what }]);
         }
         let root = read::read(text, format).map_err(|mistake| vec![mistake])?;
-        let mut reader = Reader { text, known, mistakes: Vec::new(), places: Places::default() };
+        let mut reader = Reader { text, known, together, mistakes: Vec::new(), places: Places::default() };
         let mut document = reader.document(&root);
         document.places = std::mem::take(&mut reader.places);
         reader.mistakes.sort_by_key(|mistake| mistake.at);
@@ -172,6 +184,8 @@ fn is_protocol_misspelt(entries: &[Entry], key: &str) -> bool {
 struct Reader<'a> {
     text: &'a str,
     known: &'a Known,
+    /// It also checks what the settings are together.
+    together: bool,
     mistakes: Vec<Mistake>,
     places: Places,
 }
@@ -216,7 +230,7 @@ impl Reader<'_> {
             self.mistakes.push(Mistake { at, what });
         }
         // They may take what single settings are for granted.
-        if self.mistakes.is_empty() {
+        if self.together && self.mistakes.is_empty() {
             for what in self.known.against(&document) {
                 let at = what.split(':').next().and_then(|setting| self.places.values.get(setting)).copied();
                 self.mistakes.push(Mistake { at, what });
@@ -257,7 +271,8 @@ impl Reader<'_> {
         let wrong: Vec<String> = self.mistakes[before..].iter().map(|mistake| mistake.what.clone()).collect();
         if !entries.iter().any(|(key, ..)| key == LISTEN) && !wrong.iter().any(|what| what.contains("`listen`")) {
             self.wrong(name_at, format!("pool.{name} listens nowhere: write listen, such as listen = \"127.0.0.1:9000\""));
-        } else if let Err((setting, why)) = whole::check(&protocol, &values)
+        } else if self.together
+            && let Err((setting, why)) = whole::check(&protocol, &values)
             // A setting that is wrong by itself may be why those do not go together.
             && !wrong.iter().any(|what| whole::may_be_why(what, &format!("pool.{name}."), setting))
         {

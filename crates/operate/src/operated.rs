@@ -288,14 +288,18 @@ impl Operated {
         let is_unheard = self.origin.is_file() && signals::is_ignored(SIGHUP);
         let unheard = is_unheard.then(|| unheard(self.origin.name));
         let ended_now = Arc::<OnceLock<Weak<Server>>>::default();
-        self.watch_signals(&news, log.clone(), ended_now.clone())?;
+        let preparing = Arc::new(Mutex::new(program.text("upgrade").is_some_and(|path| path != "none")));
+        self.watch_signals(&news, log.clone(), (preparing.clone(), ended_now.clone()))?;
         let since = Instant::now();
         let (hooks, moments) = Hooks::new();
         let upgrade = self.begin_upgrade(&program, &document, hooks.clone())?;
+        let replaces = upgrade.as_ref().is_some_and(|upgrade| upgrade.predecessor().is_some());
+        // From here on pools accept where none did before.
+        *lock(&preparing) = replaces;
         let ended = news.clone();
         let started = move |name: &str, pool: &Pool| wait_for_end(name, pool, &ended);
         let passed = Passed::to_this_process(upgrade.as_deref())?;
-        let manager = Manager::of_environment(upgrade.as_ref().is_some_and(|upgrade| upgrade.predecessor().is_some()));
+        let manager = Manager::of_environment(replaces);
         let (hub, mut known) = (Hub::new(log, manager, moments_to(news.clone())), self.origin.known.clone());
         known.metrics.push(Arc::new(hub.reports.clone()));
         let parts = (hub, upgrade.clone(), passed);
@@ -311,7 +315,7 @@ impl Operated {
         let refused = |why| Failure::run(format_args!("a hook refuses the start: {why}"));
         operator.hooks.ask(Moment::Started).map_err(refused)?;
         if let Some(upgrade) = &upgrade {
-            let replaces = upgrade.predecessor().is_some();
+            *lock(&preparing) = false;
             match upgrade.ready() {
                 Err(rehearsed @ Error::Rehearsed { .. }) => {
                     let line = rehearsed.to_string();
@@ -327,17 +331,10 @@ impl Operated {
         server.watch();
         certificates::watch(&operator)?;
         checks::begin(&operator)?;
-        server.note_unused_sockets();
-        server.note_certificates();
-        if let Some(line) = program_settings::exposed(&program) {
-            server.hub.note("Exposed", &json!(line), &line);
-        }
-        if let Some(line) = unheard {
-            server.hub.note("HangupIgnored", &json!(line), &line);
-        }
+        note_at_start(&server, program_settings::exposed(&program), unheard);
         server.hub.manager.ready(&server.line());
-        let looked_at = Arc::downgrade(&server);
-        server.hub.manager.keep_told(move || looked_at.upgrade().map(|server| server.line())).map_err(no_thread)?;
+        let of = Arc::downgrade(&server);
+        server.hub.manager.keep_told(move || of.upgrade().map(|server| server.line())).map_err(no_thread)?;
         tell_addresses(&server, metrics.as_ref())?;
         let asked: Vec<Pool> = [metrics, control].into_iter().flatten().collect();
         let end = operator.end(&told, &asked);
@@ -377,7 +374,14 @@ impl Operated {
         Ok(operator)
     }
 
-    fn watch_signals(&self, news: &Sender<News>, log: Option<Log>, server: Arc<OnceLock<Weak<Server>>>) -> Result<(), Failure> {
+    /// Watches for signals. While the process before this one serves, and this one only prepares to take over, a request to end ends this one at
+    /// once: later it would take over first, and then end what it took.
+    fn watch_signals(
+        &self,
+        news: &Sender<News>,
+        log: Option<Log>,
+        (preparing, server): (Arc<Mutex<bool>>, Arc<OnceLock<Weak<Server>>>),
+    ) -> Result<(), Failure> {
         let send = |make: fn() -> News| {
             let news = news.clone();
             move || drop(news.send(make()))
@@ -395,7 +399,13 @@ impl Operated {
                 None => print::tell_within(Duration::ZERO, format_args!("error: {line}")),
             }
         };
-        signals::drain_or_end(send(|| News::End), send(|| News::Upgrade), reload, second).map_err(|error| {
+        let ends = send(|| News::End);
+        let end = move || match lock(&preparing) {
+            // Under the lock: it takes nothing over meanwhile.
+            preparing if *preparing => end_unready(),
+            _ => ends(),
+        };
+        signals::drain_or_end(end, send(|| News::Upgrade), reload, second).map_err(|error| {
             Failure::run(format_args!("cannot watch for signals: {error}; free descriptors or threads and try again"))
         })
     }
@@ -420,6 +430,27 @@ impl Operated {
             upgrade.carry(&name, move || write(), move |bytes| read(bytes))?;
         }
         Ok(Some(Arc::new(upgrade)))
+    }
+}
+
+/// Ends a process that has accepted nothing, and says so to the one that it was to replace.
+fn end_unready() -> ! {
+    let (told, is_told) = mpsc::channel();
+    let tell = move || {
+        sockdrawer::upgrade::give_up("it was asked to end before it took over");
+        let _ = told.send(());
+    };
+    // The other process goes on, whether it hears this or not.
+    let _ = spawn("give up", tell).map(|()| is_told.recv_timeout(PATIENCE));
+    signal_hook::low_level::exit(0)
+}
+
+/// Says what an operator should know of the start.
+fn note_at_start(server: &Server, exposed: Option<String>, unheard: Option<String>) {
+    server.note_unused_sockets();
+    server.note_certificates();
+    for (event, line) in [("Exposed", exposed), ("HangupIgnored", unheard)] {
+        line.into_iter().for_each(|line| server.hub.note(event, &json!(line), &line));
     }
 }
 

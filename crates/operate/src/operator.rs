@@ -8,7 +8,7 @@ use crate::lock::lock;
 use crate::origin::Origin;
 use crate::replaced::Report;
 use crate::revisions::Cause;
-use crate::server::{Server, has_ended};
+use crate::server::{End, Server, has_ended};
 use crate::totals::Ledger;
 use serde_json::json;
 use sockdrawer::admission::{Limits, OnFull, PerPeer, Reject};
@@ -45,7 +45,7 @@ pub(crate) enum News {
     Moment(Moment),
     /// The drain is not over, and so many connections are left.
     Draining(usize),
-    Drained(Drained),
+    Drained(End),
     /// A pool has stopped.
     Stopped(String, Result<(), Error>),
 }
@@ -237,7 +237,7 @@ impl Operator {
                 News::Draining(left) => self.tell_draining(left),
                 // A second signal came: its thread says so, and ends the program.
                 News::Drained(_) if self.server.ends_now.load(Relaxed) => {}
-                News::Drained(drained) => return self.drained(drained),
+                News::Drained(end) => return self.drained(end),
                 // The drain tells more of the same end.
                 News::Stopped(_, Ok(())) if ending => {}
                 News::Stopped(name, result) => {
@@ -246,7 +246,9 @@ impl Operator {
                     let running = self.server.state().pools;
                     // A pool that a change has removed ends in its own time, also where one of its name has been started since.
                     stopped.retain(|(name, _)| running.get(name).is_some_and(|pool| has_ended(&pool.status())));
-                    if running.keys().all(|name| stopped.iter().any(|(stopped, _)| stopped == name)) {
+                    let is_over = running.keys().all(|name| stopped.iter().any(|(stopped, _)| stopped == name));
+                    // Where a new build has the others, too: the end of this process would cut connections of a removed pool off.
+                    if is_over && !self.server.has_removed() {
                         return stopped.into_iter().try_for_each(|(_, result)| result).map_err(Failure::from);
                     }
                 }
@@ -261,9 +263,9 @@ impl Operator {
         self.hooks.tell(moment);
     }
 
-    fn drained(&self, drained: Drained) -> Result<(), Failure> {
-        self.hooks.tell(Moment::Drained(drained));
-        drained_end(drained, self.server.longest_drain())
+    fn drained(&self, end: End) -> Result<(), Failure> {
+        self.hooks.tell(Moment::Drained(end.drained));
+        drained_end(&end, self.has_file())
     }
 
     /// Ends the connections of operators and their programs here: the next requests are for the new build. Streams and connections at rest end
@@ -335,14 +337,14 @@ fn in_words(time: Duration) -> String {
     if time.subsec_nanos() == 0 { format!("{} s", time.as_secs()) } else { time::format(time) }
 }
 
-fn drained_end(drained: Drained, within: Duration) -> Result<(), Failure> {
-    if drained.cut == 0 {
-        return Ok(());
-    }
-    let Drained { asked, cut, .. } = drained;
+fn drained_end(end: &End, has_file: bool) -> Result<(), Failure> {
+    let Drained { asked, cut, .. } = end.drained;
+    let Some(within) = end.cut.iter().map(|(_, within)| *within).max() else { return Ok(()) };
+    let names: Vec<String> = end.cut.iter().map(|(name, _)| format!("[pool.{name}]")).collect();
+    let longer = if has_file { format!("drain in {}", names.join(" and ")) } else { "--drain".to_owned() };
     let within = in_words(within);
     Err(Failure::run(format_args!(
-        "{cut} of {asked} connections had not finished after {within} and were ended; give them longer: --drain"
+        "{cut} of {asked} connections had not finished after {within} and were ended; give them longer: {longer}"
     )))
 }
 
@@ -361,8 +363,13 @@ mod tests {
     #[test]
     fn only_a_drain_that_cut_no_connection_off_is_complete() {
         let drained = |ended, cut| Drained { asked: ended + cut, ended, cut, silent: 0 };
-        assert_eq!(drained_end(drained(3, 0), Duration::from_secs(30)), Ok(()));
-        let cut = drained_end(drained(2, 1), Duration::from_millis(1_500)).expect_err("one was cut off");
-        assert!(cut.line.contains("1 of 3 connections had not finished after 1500ms") && cut.fault == crate::Fault::Run, "{cut}");
+        assert_eq!(drained_end(&End { drained: drained(3, 0), cut: Vec::new() }, true), Ok(()));
+        let cut = [("web".to_owned(), Duration::from_millis(1_500)), ("chat".to_owned(), Duration::from_secs(1))];
+        let end = End { drained: drained(2, 1), cut: cut.to_vec() };
+        for (has_file, longer) in [(true, "drain in [pool.web] and [pool.chat]"), (false, "--drain")] {
+            let cut = drained_end(&end, has_file).expect_err("one was cut off");
+            let line = format!("1 of 3 connections had not finished after 1500ms and were ended; give them longer: {longer}");
+            assert!(cut.line == line && cut.fault == crate::Fault::Run, "{cut}");
+        }
     }
 }

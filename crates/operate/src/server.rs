@@ -3,7 +3,7 @@
 mod planning;
 
 use crate::change::{Changed, REFUSED, Unchanged};
-use crate::document::{Document, Known, Places, PoolDocument};
+use crate::document::{Document, Format, Known, Mistake, Places, PoolDocument};
 use crate::failure::Failure;
 use crate::hub::Hub;
 use crate::listen;
@@ -43,12 +43,15 @@ pub(crate) struct Server {
     /// Tickets of all pools with TLS, through all changes.
     pub(crate) tickets: Tickets,
     pub(crate) watched: Watched,
-    /// Lock that is held while pools are changed: one change at a time.
+    /// Lock that is held from a look at the state in force to the next one: one change at a time. To plan it may take long: names are resolved and
+    /// files read.
     changing: Mutex<()>,
+    /// Lock that is held while pools are changed. The end waits for it alone.
+    carrying_out: Mutex<()>,
     /// State in force; its lock is held for a moment.
     state: Mutex<State>,
     /// Pools that changes have removed, and that have not ended as far as is known: they end in their own time.
-    removed: Mutex<Vec<Removed>>,
+    removed: Mutex<Vec<PoolEnd>>,
     /// Told of each pool that is started, to wait for its end.
     started: Box<Started>,
     /// The thread that hears signals ends the program.
@@ -77,12 +80,19 @@ pub(crate) struct State {
     pub(crate) ending: bool,
 }
 
-/// A pool that a change has removed.
+/// A pool, and how it ends.
 #[derive(Clone)]
-struct Removed {
+struct PoolEnd {
     name: String,
     pool: Pool,
     drain: Drain,
+}
+
+/// The end of all pools.
+pub(crate) struct End {
+    pub(crate) drained: Drained,
+    /// The pools that have cut connections off, each with the time that theirs had.
+    pub(crate) cut: Vec<(String, Duration)>,
 }
 
 /// Configuration that a running pool is to have.
@@ -118,6 +128,7 @@ impl Server {
             tickets: Tickets::new(),
             watched: Watched::default(),
             changing: Mutex::default(),
+            carrying_out: Mutex::default(),
             state: Mutex::default(),
             removed: Mutex::default(),
             started: Box::new(started),
@@ -291,9 +302,7 @@ impl Server {
         if let Some(based_on) = based_on.filter(|based_on| *based_on != state.revision) {
             return Err(Unchanged::Conflict { based_on: based_on.to_string(), current: state.revision });
         }
-        if state.ending {
-            return Err(Unchanged::Refused("the program is ending: start it again with the change".to_owned()));
-        }
+        self.refuses_at_the_end()?;
         let document = wanted(&state)?;
         let mut work = self.plan(&state, &document)?;
         let unchanged = Changed { revision: state.revision, committed: false, plan: work.plan.clone(), took: since.elapsed() };
@@ -310,8 +319,10 @@ impl Server {
         }
         let (all_tls, removed) = (std::mem::take(&mut work.tls), std::mem::take(&mut work.end));
         let drain = |name: &str| drain_of(&state.document, name);
-        let removed = removed.into_iter().map(|(name, pool)| Removed { drain: drain(&name), name, pool });
-        let removed: Vec<Removed> = removed.collect();
+        let carrying_out = lock(&self.carrying_out);
+        self.refuses_at_the_end()?;
+        let removed = removed.into_iter().map(|(name, pool)| PoolEnd { drain: drain(&name), name, pool });
+        let removed: Vec<PoolEnd> = removed.collect();
         let mut pools = self.carry_out(&state, work)?;
         removed.iter().for_each(|removed| drop(pools.remove(&removed.name)));
         self.serve_listeners(&document, &pools);
@@ -342,15 +353,25 @@ impl Server {
         // Before they end: the end of each is told, and then it is forgotten.
         lock(&self.removed).extend(removed.iter().cloned());
         removed.into_iter().for_each(|removed| end(removed.pool, removed.drain));
+        drop(carrying_out);
         self.note_unused_sockets();
         self.note_certificates();
         Ok(Changed { revision, committed: true, took, ..unchanged })
+    }
+
+    fn refuses_at_the_end(&self) -> Result<(), Unchanged> {
+        let refusal = || Unchanged::Refused("the program is ending: start it again with the change".to_owned());
+        if lock(&self.state).ending { Err(refusal()) } else { Ok(()) }
     }
 
     /// Goes back to the configuration before the one in force. Once more: to the one before that.
     pub(crate) fn roll_back(&self, based_on: Option<u64>, dry_run: bool, cause: Cause<'_>) -> Result<Changed, Unchanged> {
         let before = |state: &State| {
             let Kept { document, .. } = state.revisions.before(state.revision)?;
+            // It may be one of the build before, and has not been checked by this one.
+            let text = serde_json::json!(**document).to_string();
+            let wrong = |mistakes: Vec<Mistake>| Unchanged::Wrong(mistakes.into_iter().map(|mistake| mistake.what).collect());
+            Document::parse(&text, Format::Json, &self.known).map_err(wrong)?;
             Ok(Document::clone(document))
         };
         self.change_to(before, based_on, (dry_run, true), cause)
@@ -435,7 +456,7 @@ impl Server {
     pub(crate) fn removed(&self) -> Vec<(String, Status)> {
         let mut told = Vec::new();
         // Dropped without the lock: the last state of a service may be among it.
-        let ended: Vec<Removed> = lock(&self.removed)
+        let ended: Vec<PoolEnd> = lock(&self.removed)
             .extract_if(.., |removed| {
                 let status = removed.pool.status();
                 let has_ended = has_ended(&status);
@@ -447,27 +468,36 @@ impl Server {
         told
     }
 
-    /// Returns all pools that have not ended, with how each ends: those in force, and those that changes have removed.
-    fn running(&self) -> Vec<(Pool, Drain)> {
+    /// Returns whether a pool that a change has removed has not ended yet.
+    pub(crate) fn has_removed(&self) -> bool {
+        lock(&self.removed).iter().any(|removed| !has_ended(&removed.pool.status()))
+    }
+
+    /// Returns all pools that have not ended: those in force, and those that changes have removed.
+    fn running(&self) -> Vec<PoolEnd> {
         let State { pools, document, .. } = self.state();
-        let current = pools.iter().map(|(name, pool)| (pool.clone(), drain_of(&document, name)));
+        let current = pools.into_iter().map(|(name, pool)| PoolEnd { drain: drain_of(&document, &name), name, pool });
         let removed = lock(&self.removed).clone();
-        let is_ending = |removed: &Removed| !has_ended(&removed.pool.status());
-        current.chain(removed.into_iter().filter(is_ending).map(|removed| (removed.pool, removed.drain))).collect()
+        let is_ending = |removed: &PoolEnd| !has_ended(&removed.pool.status());
+        current.chain(removed.into_iter().filter(is_ending)).collect()
     }
 
     /// Ends all pools, each in its own way, and says what came of all.
-    pub(crate) fn shut_down(&self) -> Drained {
-        // No change begins from here on, and what one that is under way starts is drained as well.
+    pub(crate) fn shut_down(&self) -> End {
+        // No change is carried out from here on, and what one starts that is being carried out is drained as well.
         lock(&self.state).ending = true;
-        drop(lock(&self.changing));
-        let end = |(pool, drain): &(Pool, Drain), turn: Turn| {
+        drop(lock(&self.carrying_out));
+        let end = |PoolEnd { name, pool, drain }: &PoolEnd, turn: Turn| {
             let Drain { notice, deadline, .. } = *drain;
             // Pools that end one after the other share the time.
             let notice = if turn.late.is_zero() { notice } else { Duration::ZERO };
-            pool.shutdown(Drain { notice, deadline: deadline.saturating_sub(turn.late) / turn.left, ..*drain })
+            let share = Drain { notice, deadline: deadline.saturating_sub(turn.late) / turn.left, ..*drain };
+            (name.clone(), deadline, pool.shutdown(share))
         };
-        at_once(&self.running(), end).into_iter().sum()
+        let ends = at_once(&self.running(), end);
+        let drained = ends.iter().map(|(.., drained)| *drained).sum();
+        let cut = ends.into_iter().filter(|(.., drained)| drained.cut > 0).map(|(name, within, _)| (name, within));
+        End { drained, cut: cut.collect() }
     }
 
     /// Ends a drain before its deadline: resets what has not ended, as the deadline does. Returns how many those are, where all loops say so in time.
@@ -475,7 +505,7 @@ impl Server {
         self.ends_now.store(true, Relaxed);
         let (server, (says, cut)) = (self.clone(), mpsc::channel());
         let cut_off = move || {
-            let now = |(pool, _): &(Pool, Drain), _: Turn| pool.drain(&Selector::All, Drain::within(Duration::ZERO));
+            let now = |PoolEnd { pool, .. }: &PoolEnd, _: Turn| pool.drain(&Selector::All, Drain::within(Duration::ZERO));
             let drained: Drained = at_once(&server.running(), now).into_iter().sum();
             // The program ends without it.
             let _ = says.send(drained.cut);
@@ -486,12 +516,12 @@ impl Server {
 
     /// Returns the longest time that the end may take.
     pub(crate) fn longest_drain(&self) -> Duration {
-        self.running().into_iter().map(|(_, drain)| drain.deadline + drain.notice).max().unwrap_or(DRAIN)
+        self.running().into_iter().map(|PoolEnd { drain, .. }| drain.deadline + drain.notice).max().unwrap_or(DRAIN)
     }
 
     /// Returns the number of connections of all pools.
     pub(crate) fn connections(&self) -> usize {
-        self.running().into_iter().map(|(pool, _)| pool.status().connections).sum()
+        self.running().into_iter().map(|one| one.pool.status().connections).sum()
     }
 }
 

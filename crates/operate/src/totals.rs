@@ -126,7 +126,10 @@ impl Ledger {
         let (totals, ..) = self.now(server);
         let mut kept = self.lock();
         kept.written = Some(Instant::now());
+        // The new build has no pool that goes on with what is ending here.
+        let ending = kept.fold(server);
         let mut ended = kept.ended.clone();
+        ending.iter().for_each(|(name, status)| add(&mut ended, name, status));
         // The new build's pools go on with what the library counts; restarts are the program's to carry.
         for (name, sums) in &totals.pools {
             if let Some(restarts) = sums.get(RESTARTS) {

@@ -22,22 +22,33 @@ pub(crate) fn run(program: &Program, arguments: ServeArguments) -> Result<Exit, 
     let of_file = operated.file().is_some();
     if std::process::id() == 1 {
         // Process 1 has to reap what others leave behind, which a server that waits for its own children cannot do.
-        let settings = operated.check().map(|document| document.program);
-        let path = settings.ok().and_then(|settings| settings.text("upgrade").filter(|path| *path != "none").map(PathBuf::from));
+        let settings = match operated.check() {
+            Ok(document) => document.program,
+            // Without its path it would end with the first server that a new build replaces.
+            Err(mistakes) => return wrong(program, of_file, &mistakes.join("\n")),
+        };
+        let path = settings.text("upgrade").filter(|path| *path != "none").map(PathBuf::from);
         return parent::stay(path, std::env::args_os().collect());
     }
     operated.run().map(|()| Exit::Ok).or_else(|failure| match failure.fault {
         Fault::Run if failure.is_told => Ok(Exit::Failed),
         _ if failure.is_told => Ok(Exit::Usage),
-        Fault::Setting if !of_file => Err(usage(program, failure)),
-        // Mistakes of a file, as `check` tells them.
-        Fault::Setting if failure.line.contains('\n') => {
-            failure.line.lines().for_each(|mistake| print::tell(plain(mistake)));
-            Ok(Exit::Usage)
-        }
-        Fault::Setting | Fault::Configuration => Err(Failure::usage(failure)),
+        Fault::Setting => wrong(program, of_file, &failure.line),
+        Fault::Configuration => Err(Failure::usage(failure)),
         Fault::Run => Err(Failure::run(failure)),
     })
+}
+
+/// Tells what is wrong with the configuration: of a file each mistake, as `check` tells them.
+fn wrong(program: &Program, of_file: bool, mistakes: &str) -> Result<Exit, Failure> {
+    if !of_file {
+        return Err(usage(program, mistakes));
+    }
+    if !mistakes.contains('\n') {
+        return Err(Failure::usage(mistakes));
+    }
+    mistakes.lines().for_each(|mistake| print::tell(plain(mistake)));
+    Ok(Exit::Usage)
 }
 
 /// Returns the program that the command line, or the file that it names, describes.

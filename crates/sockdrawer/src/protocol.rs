@@ -255,7 +255,8 @@ pub enum Step {
     Relay(Handle),
     /// Send what was appended, then tell the peer that no more comes; go on receiving.
     EndOutput,
-    /// Send what was appended, then end. Every byte is delivered to a peer that reads.
+    /// Send what was appended, then end. Every byte is delivered to a peer that reads: what the kernel has not taken within
+    /// [`Settings::flush`](crate::Settings::flush) is cut off by a reset, and counted.
     Close,
     /// End at once, with a reset; what was appended is lost.
     Abort,

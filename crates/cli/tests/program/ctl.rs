@@ -456,3 +456,14 @@ fn an_operator_is_answered_where_connections_have_all_descriptors_but_a_few() {
     server.signal(Signal::TERM);
     fs::remove_dir_all(folder).expect("it is ours");
 }
+
+#[test]
+fn a_dry_run_that_finds_a_mistake_is_no_change_that_failed() {
+    let server = Operated::start("ctl-dry", TWO_POOLS);
+    let failed =
+        |count: u32| server.metrics().contains(&format!("sockdrawer_config_changes_total{{result=\"failed\"}} {count}\n"));
+    server.write("[pool.echo]\nprotocol = \"eko\"\nlisten = \"127.0.0.1:0\"\n");
+    let dry = server.ctl("reload --dry-run");
+    assert!(dry.code != Some(0) && dry.stderr.contains("did you mean `echo`?") && failed(0), "{dry:?}");
+    assert!(server.ctl("reload").code != Some(0) && failed(1));
+}

@@ -119,6 +119,29 @@ fn a_signal_and_a_command_replace_the_server() {
     assert!(!scene.path.exists(), "an orderly end leaves nothing behind");
 }
 
+#[test]
+fn a_build_that_is_asked_to_end_before_it_took_over_takes_nothing_over() {
+    let mut scene = Scene::new("upgrade-asked-to-end", None);
+    // The next build waits for its answer.
+    scene.server.stop();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sockdrawer"));
+    command.args(["serve", "ping", "-l", "127.0.0.1:0", "--upgrade"]).arg(&scene.path).env("SOCKDRAWER_REPLACES", "any");
+    let mut next = Program::run(command);
+    let threads = format!("/proc/{}/task", next.child.id());
+    let hears_signals = || {
+        let threads = std::fs::read_dir(&threads).expect("it lives").flatten();
+        threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok()).any(|name| name == "signals\n")
+    };
+    until("a thread that hears signals", hears_signals);
+    next.signal(Signal::TERM);
+    until("its end", || next.child.try_wait().expect("a child").is_some());
+    scene.server.signal(Signal::CONT);
+    assert_eq!(next.end().code, Some(0));
+    scene.is_served();
+    let status = scene.upgrade("--status");
+    assert!(status.stdout.starts_with(&format!("pid {}, ", scene.server.child.id())), "{status:?}");
+}
+
 /// Starts a server of this protocol that meets its next build at a path, and a client of it.
 fn connected(name: &str, protocol: &str) -> (PathBuf, Program, TcpStream) {
     let path = free(name);

@@ -175,7 +175,8 @@ impl Sockets {
         &self.pool
     }
 
-    /// Connects, and waits for it in this thread, for a [`Connect`] that has more to say to its peer before the first lease.
+    /// Connects, and waits for it in this thread, for a [`Connect`] that has more to say to its peer before the first lease. The timeout is that of the
+    /// TCP connect; the handshake of a layer, as of TLS, has the layer's own time beside that, and until it is over the connection exists.
     ///
     /// # Errors
     ///

@@ -26,10 +26,18 @@ impl Callbacks for Silent {
     }
 }
 
+/// A failing test ends by this; a passing one never waits for it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 fn server() -> Server {
+    server_that(|_, _| {})
+}
+
+/// Returns a server that does this with each pool that a change starts.
+fn server_that(started: impl Fn(&str, &Pool) + Send + Sync + 'static) -> Server {
     let silent = Protocol::new("silent", "says nothing", |_| Ok(Config::accept(Silent).loops(1)));
     let hub = Hub::new(None, Manager::of_environment(false), |_| ());
-    Server::new(Known { protocols: vec![silent], ..Known::default() }, (hub, None, Passed::default()), false, |_, _| {})
+    Server::new(Known { protocols: vec![silent], ..Known::default() }, (hub, None, Passed::default()), false, started)
 }
 
 /// Makes a configuration with pools of these names.
@@ -41,31 +49,56 @@ fn document(server: &Server, names: &[&str]) -> Document {
 
 #[test]
 fn a_pool_that_a_change_starts_while_the_program_begins_to_end_is_drained() {
-    let server = server();
-    server.start(document(&server, &["first"]), server.hold_changes()).expect("a free port");
     let (begun, has_begun) = channel();
+    let (go, goes_on) = channel();
+    let goes_on = Mutex::new(goes_on);
+    let server = server_that(move |_, _| {
+        begun.send(()).expect("it is waited for");
+        lock(&goes_on).recv_timeout(PATIENCE).expect("the program begins to end");
+    });
+    server.start(document(&server, &["first"]), server.hold_changes()).expect("a free port");
     std::thread::scope(|scope| {
         let server = &server;
-        let change = scope.spawn(move || {
-            let wanted = |_: &State| {
-                begun.send(()).expect("it is waited for");
-                let until = Instant::now() + Duration::from_secs(20);
-                while !server.state().ending {
-                    assert!(Instant::now() < until, "waited for the program to begin to end");
-                    std::thread::yield_now();
-                }
-                Ok(document(server, &["first", "second"]))
-            };
-            server.change(wanted, None, false, CAUSE)
-        });
-        has_begun.recv().expect("a change begins");
-        server.shut_down();
-        assert!(change.join().expect("no panic").expect("it was under way before").committed);
+        let change = scope.spawn(|| server.change(|_| Ok(document(server, &["first", "second"])), None, false, CAUSE));
+        has_begun.recv_timeout(PATIENCE).expect("a pool is started");
+        let end = scope.spawn(|| server.shut_down());
+        let until = Instant::now() + PATIENCE;
+        while !server.state().ending {
+            assert!(Instant::now() < until, "waited for the program to begin to end");
+            std::thread::yield_now();
+        }
+        go.send(()).expect("the change waits");
+        assert!(change.join().expect("no panic").expect("it was being carried out").committed);
+        end.join().expect("no panic");
     });
     let statuses: Vec<Status> = server.state().pools.values().map(Pool::status).collect();
     assert!(statuses.len() == 2 && statuses.iter().all(has_ended), "{statuses:?}");
     let refused = server.change(|_| Ok(document(&server, &["third"])), None, false, CAUSE);
     assert!(matches!(refused, Err(Unchanged::Refused(_))), "{refused:?}");
+}
+
+#[test]
+fn the_end_waits_for_no_change_that_is_not_carried_out_yet() {
+    let server = server();
+    server.start(document(&server, &["first"]), server.hold_changes()).expect("a free port");
+    let (begun, has_begun) = channel();
+    let (ended, has_ended) = channel();
+    std::thread::scope(|scope| {
+        let server = &server;
+        // As a name is resolved, or a file read.
+        let wanted = move |_: &State| {
+            begun.send(()).expect("it is waited for");
+            has_ended.recv_timeout(PATIENCE).expect("the program ends meanwhile");
+            Ok(document(server, &["first", "second"]))
+        };
+        let change = scope.spawn(|| server.change(wanted, None, false, CAUSE));
+        has_begun.recv_timeout(PATIENCE).expect("a change begins");
+        server.shut_down();
+        ended.send(()).expect("the change waits");
+        let refused = change.join().expect("no panic");
+        assert!(matches!(&refused, Err(Unchanged::Refused(why)) if why.contains("is ending")), "{refused:?}");
+    });
+    assert_eq!(server.state().pools.len(), 1);
 }
 
 #[test]
@@ -82,8 +115,8 @@ fn a_pool_that_was_removed_is_drained_with_the_others_and_freed_when_it_has_ende
         (1, Duration::from_secs(1)),
         "what is removed counts until its end"
     );
-    let drained = server.shut_down();
-    assert_eq!(drained.asked, 1, "its connection was waited for");
+    let end = server.shut_down();
+    assert_eq!((end.drained.asked, end.cut), (1, Vec::new()), "its connection was waited for");
     assert_eq!(server.removed().iter().filter(|(_, status)| has_ended(status)).count(), 1);
     assert!(server.removed().is_empty(), "an end is told once");
     drop(client);

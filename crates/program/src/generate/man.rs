@@ -15,7 +15,7 @@ const ENVIRONMENT: [(&str, &str); 5] = [
     ("RUNTIME_DIRECTORY, XDG_RUNTIME_DIR", "the folder of the control socket, unless it is named"),
     ("LISTEN_PID, LISTEN_FDS, LISTEN_FDNAMES", "serve: sockets that systemd passes, for listen = \"systemd:NAME\""),
     ("NOTIFY_SOCKET, WATCHDOG_USEC", "serve: how systemd is told of its state"),
-    ("JOURNAL_STREAM", "serve: the log has priorities in the place of times where the journal reads it"),
+    ("JOURNAL_STREAM", "serve: the log has no times where the journal reads it"),
 ];
 
 const SIGNALS: [(&str, &str); 4] = [

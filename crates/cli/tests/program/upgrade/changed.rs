@@ -1,5 +1,6 @@
 //! A new build together with a changed file: pools that it drops, renames, or that exchange their addresses.
 
+use crate::faults::until;
 use crate::operated::Operated;
 use crate::program::{End, Program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -139,4 +140,28 @@ fn a_file_of_other_names_and_exchanged_addresses_refuses_nobody() {
     let status: serde_json::Value = serde_json::from_str(&upgrade(&server, "--status").stdout).expect("JSON");
     assert_ne!(status["plan"]["from"]["pid"], first, "it was replaced");
     drop([&one, &two].map(|at| connected(at)));
+}
+
+#[test]
+fn a_pool_that_a_reload_has_removed_ends_in_its_own_time_after_an_upgrade() {
+    let goes = "[pool.goes]\nprotocol = \"ping\"\nlisten = \"127.0.0.1:0\"\ndrain = \"20s\"\n";
+    let stays = |at: &str| format!("upgrade = \"upgrade\"\n[pool.stays]\nprotocol = \"echo\"\nlisten = \"{at}\"\n");
+    let server = Operated::start("changed-removed", &(stays("127.0.0.1:0") + goes));
+    let mut client = TcpStream::connect(&server.addresses[0]).expect("it accepts");
+    client.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+    client.write_all(b"Pi").expect("it stands");
+    until("half a message", || server.says("connections").contains("receiving"));
+    server.write(&stays(&server.addresses[1]));
+    server.says("reload");
+    report(&upgrade(&server, ""), 0);
+    let pid = Pid::from_raw(server.pid().cast_signed()).expect("a pid");
+    let itself = pidfd_open(pid, PidfdFlags::empty()).expect("nobody has waited for it");
+    // Longer than it stands by.
+    let time = Timespec { tv_sec: 5, tv_nsec: 0 };
+    assert_eq!(poll(&mut [PollFd::new(&itself, PollFlags::IN)], Some(&time)), Ok(0), "a connection is left");
+    let mut answer = Vec::new();
+    client.write_all(b"ng").expect("it stands");
+    client.read_to_end(&mut answer).expect("an orderly end");
+    assert_eq!(answer, b"Pong");
+    ended(server.pid());
 }
