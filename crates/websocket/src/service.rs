@@ -70,7 +70,8 @@ impl<S: MessageService> WebSocket<S> {
 
     /// Sets the maximum of unsent bytes at which a connection still gets frames that are published or sent by a handle. At one above it the peer, which
     /// reads too slowly, is closed with 1013 behind what was sent to it before. Give it less than the pool's
-    /// [`max_unsent`](sockdrawer::Settings::max_unsent), which is a reset. Default: 768 KiB.
+    /// [`max_unsent`](sockdrawer::Settings::max_unsent) (1 MiB), by the longest frame at least: above that the connection is reset at its next frame.
+    /// Default: 768 KiB.
     #[must_use]
     pub fn max_behind(self, bytes: usize) -> WebSocket<S> {
         self.with(|shared| shared.max_behind = bytes)
