@@ -51,13 +51,17 @@ pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
         let times = itself::times(options.until);
         let mut live = TrialProgress::new(Until::Changes(times));
         let clients = (options.model, options.connections, options.kept, options.seed);
-        let itself = itself::run(times, clients, &|within| stop.wait(within), |progress| live.show(progress))?;
+        let itself = itself::run(times, clients, &|within| stop.wait(within), |progress| live.show(progress));
         live.end();
-        output.tell(&itself)?;
-        verdict = verdict.and(itself.verdict());
+        verdict = verdict.and(match &itself {
+            Ok(itself) => itself.verdict(),
+            // What was found before is told all the same.
+            Err(failure) => Verdict::Inconclusive(vec![format!("this program was not tried: {failure}")]),
+        });
+        itself.as_ref().map_or(Ok(()), |itself| output.tell(itself))?;
         json["verdict"] = verdict.word().into();
         json["reasons"] = verdict.reasons().into();
-        json["program"] = itself.json();
+        json["program"] = itself.map_or(serde_json::Value::Null, |itself| itself.json());
     }
     output.tell(verdict.line(&report))?;
     output.report(&json)?;
