@@ -1,49 +1,63 @@
 //! The server's record of requests, which clients compare with theirs: a request that the server began to read must be answered; a
 //! request that was sent while the server's end was on its way need not be.
 
-use rustix::fs::{MemfdFlags, memfd_create};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Number of the next ledger of this process.
+static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// The number of slots, far more than connections at once, so that a slot's last connection has ended when the slot is used again.
 const SLOTS: u64 = 256;
 /// Bytes of a slot: the numbers of requests begun and answered.
 const SLOT: u64 = 16;
 
-/// Requests of each connection, in a file in memory: the server may be in other processes.
+/// Requests of each connection, in a file: the server may be in other processes. They open it by its path, because a process that has a user namespace, as a
+/// trial without root has for a network of its own, shows its descriptors to none of them.
 ///
 /// A slot has one writer at a time, the client before it sends and then the server's end of its connection. A client looks when it
 /// has seen the server's end, which came after what it looks at.
-pub(crate) struct Ledger(File);
+pub(crate) struct Ledger {
+    file: File,
+    path: PathBuf,
+    /// This process has made it.
+    is_own: bool,
+}
 
 impl Ledger {
     pub(crate) fn new() -> io::Result<Ledger> {
-        let file = File::from(memfd_create("sockdrawer-trial", MemfdFlags::CLOEXEC)?);
-        file.set_len(SLOTS * SLOT)?;
-        Ok(Ledger(file))
+        let name = format!("sockdrawer-ledger-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let path = std::env::temp_dir().join(name);
+        // A process of this number that was killed may have left one.
+        let _ = fs::remove_file(&path);
+        let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        let ledger = Ledger { file, path, is_own: true };
+        ledger.file.set_len(SLOTS * SLOT)?;
+        Ok(ledger)
     }
 
     /// Returns the path at which another process of this user finds the file, as long as this process has it.
     pub(crate) fn path(&self) -> String {
-        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+        self.path.display().to_string()
     }
 
     /// Opens the ledger of another process.
     pub(crate) fn at(path: &str) -> io::Result<Ledger> {
-        Ok(Ledger(File::options().read(true).write(true).open(path)?))
+        Ok(Ledger { file: File::options().read(true).write(true).open(path)?, path: path.into(), is_own: false })
     }
 
     fn read(&self, connection: u64) -> (u64, u64) {
         let mut bytes = [0; SLOT as usize];
-        self.0.read_exact_at(&mut bytes, connection % SLOTS * SLOT).expect("a file in memory can be read");
+        self.file.read_exact_at(&mut bytes, connection % SLOTS * SLOT).expect("a small file can be read");
         counts(&bytes)
     }
 
     fn write(&self, connection: u64, (begun, done): (u64, u64)) {
         let bytes = [begun.to_le_bytes(), done.to_le_bytes()].concat();
-        self.0.write_all_at(&bytes, connection % SLOTS * SLOT).expect("a file in memory can be written");
+        self.file.write_all_at(&bytes, connection % SLOTS * SLOT).expect("a small file can be written");
     }
 
     /// Clears the slot of a new client.
@@ -73,8 +87,16 @@ impl Ledger {
     /// Returns the number of requests of all connections that the server has begun and not answered.
     pub(crate) fn under_way(&self) -> u64 {
         let mut bytes = [0; (SLOTS * SLOT) as usize];
-        self.0.read_exact_at(&mut bytes, 0).expect("a file in memory can be read");
+        self.file.read_exact_at(&mut bytes, 0).expect("a small file can be read");
         bytes.chunks_exact(SLOT as usize).map(counts).map(|(begun, done)| begun.saturating_sub(done)).sum()
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        if self.is_own {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 

@@ -319,7 +319,7 @@ fn a_service_is_built_elsewhere_with_the_same_ledger() {
 
 #[test]
 fn a_ledger_counts_each_request_once() {
-    let ledger = Ledger::new().expect("a file in memory");
+    let ledger = Ledger::new().expect("a file");
     ledger.begin(7, 2);
     ledger.begin(7, 2);
     ledger.begin(8, 1);
