@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
         live.end();
         verdict = verdict.and(match &itself {
             Ok(itself) => itself.verdict(),
-            // What was found before is told all the same.
+            // The findings of the first part are told all the same.
             Err(failure) => Verdict::Inconclusive(vec![format!("this program was not tried: {failure}")]),
         });
         itself.as_ref().map_or(Ok(()), |itself| output.tell(itself))?;

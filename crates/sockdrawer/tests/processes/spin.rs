@@ -52,7 +52,7 @@ fn spins_and_sleeps(model: Model) {
     assert!(spun > SPIN * 3 / 4, "it slept: {spun:?}");
     assert!(spun < SPIN * 2, "it went on: {spun:?}");
     let idle = awake_after(&pool, || {});
-    // One that spins is awake all the time; others wake for a moment, and may wait for a CPU then.
+    // A loop that spins is awake all the time; others wake for a moment, and may wait for a CPU then.
     assert!(idle < SPIN * 2, "a loop without events spins: {idle:?}");
     pool.update(|config| config.spin(Duration::ZERO)).expect("in place");
     let asleep = awake_after(&pool, || assert!(echoes(&mut client, b"two")));
