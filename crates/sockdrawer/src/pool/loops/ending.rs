@@ -15,6 +15,9 @@ use crate::sync::lock;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Maximum time that loops are waited for before their connections are asked to end: one that hangs takes no more of the drain's time.
+const HEARS_WITHIN: Duration = Duration::from_millis(100);
+
 /// Maximum time that a loop that hangs in user code is waited for after the deadline of a shutdown.
 const STOPPED_WITHIN: Duration = Duration::from_millis(90);
 
@@ -48,8 +51,7 @@ impl Core<Loops> {
             self.retirements.stop();
             self.retire(&control, gone);
             control.accept_state = AcceptState::Suspended;
-            // Not waited for: the time of the drain has begun, and each loop hears of this before it hears of that.
-            self.pass_accept_state(&mut control, Instant::now());
+            self.pass_accept_state(&mut control, Instant::now() + HEARS_WITHIN);
         }
         // Drains that run take their time no more: all are asked to end now.
         self.own.shutdown.raise(Shutdown::Begun);
