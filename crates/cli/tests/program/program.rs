@@ -99,7 +99,7 @@ impl Program {
 }
 
 /// Handles SIGHUP: under `nohup` programs that tests start would ignore it. exec sets a signal that has a handler back to its default action.
-fn hear_hangups() {
+pub(crate) fn hear_hangups() {
     static HEARD: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| {
         let heard = Arc::default();
         signal_hook::flag::register(SIGHUP, Arc::clone(&heard)).expect("SIGHUP can be handled");

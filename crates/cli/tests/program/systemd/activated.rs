@@ -2,7 +2,7 @@
 
 use super::is_there;
 use crate::parent::serving;
-use crate::program::Program;
+use crate::program::{Program, hear_hangups};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -46,6 +46,7 @@ impl Activated {
         command.arg("--control").arg(folder.join("control")).arg("--upgrade").arg(folder.join("upgrade"));
         let [first, second] = sockets;
         command.stdin(Stdio::from(first)).stdout(Stdio::from(second)).stderr(Stdio::piped());
+        hear_hangups();
         let mut child = command.spawn().expect("sh starts");
         // The copies of the sockets.
         drop(command);
@@ -297,6 +298,7 @@ fn the_real_systemd_socket_activate_passes_them() {
     command.args(["--fdname=web:admin", "-l"]).arg(&web).arg("-l").arg(&admin);
     command.args([env!("CARGO_BIN_EXE_sockdrawer"), "serve", "--control", "none", "--config"]).arg(folder.join("c.toml"));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    hear_hangups();
     let mut child = command.spawn().expect("it starts");
     let lines = BufReader::new(child.stderr.take().expect("it was asked for"));
     let mut server = Activated { child, lines, folder, last: None };

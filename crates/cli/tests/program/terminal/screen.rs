@@ -1,5 +1,6 @@
 //! A terminal for the program, and what is to be seen on it.
 
+use crate::program::hear_hangups;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
@@ -46,6 +47,7 @@ impl Terminal {
         let copy = || end.try_clone().expect("a descriptor");
         command.stdin(copy()).stdout(copy()).stderr(copy());
         set_size(&end, size);
+        hear_hangups();
         let child = command.spawn().expect("util-linux is there");
         let keyboard = File::from(main);
         let mut screen = keyboard.try_clone().expect("a descriptor");
