@@ -456,9 +456,7 @@ impl<M: Moving> Movable for Core<M> {
                 at.iter().for_each(|entry| entry.state.set_accept_state(accepts));
                 shut.extend(at);
             }
-            if !shut.is_empty() {
-                M::pass_listener_accept_states(self, &control, &shut, PASSES_WITHIN);
-            }
+            M::pass_listener_accept_states(self, &control, &shut, PASSES_WITHIN);
         }
         self.count_predecessor(held);
         // The mistake: what the predecessor has counts for nothing.

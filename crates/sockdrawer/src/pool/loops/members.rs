@@ -155,8 +155,11 @@ impl Members for Loops {
         core.pass_accept_state(control, until);
     }
 
-    fn pass_listener_accept_states(core: &Core<Loops>, control: &Control<Loops>, _: &[&ListenerEntry], within: Duration) {
-        core.listener_states_changed(control, within);
+    fn pass_listener_accept_states(core: &Core<Loops>, control: &Control<Loops>, entries: &[&ListenerEntry], within: Duration) {
+        // A pool that ends, or moves, comes by here also where it has none.
+        if !entries.is_empty() {
+            core.listener_states_changed(control, within);
+        }
     }
 
     fn start(_: &Core<Loops>, _: &Control<Loops>, config: &Config, _index: usize) -> Config {

@@ -26,12 +26,18 @@ const TAKES_WITHIN: Duration = Duration::from_secs(1);
 /// no helper at all: it is killed.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
+/// The way of orders to a helper.
+#[derive(Default)]
+struct Orders {
+    sender: PacketSender,
+    /// The helper had no room for the last order in time: the next ones do not wait for it.
+    full: bool,
+}
+
 /// The pool's end of the connection to one helper.
 pub(crate) struct Channel {
     socket: OwnedFd,
-    sender: Mutex<PacketSender>,
-    /// The helper had no room for the last message in time: the next ones do not wait for it.
-    full: AtomicBool,
+    orders: Mutex<Orders>,
     next: AtomicU64,
     /// The way back of the answer of each number.
     pending: Mutex<HashMap<u64, ReplyTo<Reply>>>,
@@ -75,8 +81,7 @@ impl Channel {
         let child = process::start_helper(what, end)?;
         let channel = Arc::new(Channel {
             socket,
-            sender: Mutex::new(PacketSender::default()),
-            full: AtomicBool::new(false),
+            orders: Mutex::default(),
             next: AtomicU64::new(1),
             pending: Mutex::new(HashMap::new()),
             closed: AtomicBool::new(false),
@@ -159,10 +164,10 @@ impl Channel {
             pending.insert(number, reply);
         }
         let sent = {
-            let mut sender = lock(&self.sender);
-            let waits = !self.full.load(Ordering::Relaxed);
-            let sent = sender.send(self.socket.as_fd(), &(number, order), descriptors, waits);
-            self.full.store(sent == Err(Errno::AGAIN), Ordering::Relaxed);
+            let mut orders = lock(&self.orders);
+            let waits = !orders.full;
+            let sent = orders.sender.send(self.socket.as_fd(), &(number, order), descriptors, waits);
+            orders.full = sent == Err(Errno::AGAIN);
             sent
         };
         if let Err(errno) = sent

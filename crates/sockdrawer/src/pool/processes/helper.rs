@@ -1,6 +1,5 @@
 //! A helper: a process that runs loops for a pool in another process, and does as it is told.
 
-use super::channel::ANSWERS_WITHIN;
 use super::forking;
 use super::listener_states::ListenerStates;
 use super::refusals::{CANNOT_BEGIN, check, check_sockets, done, other, refusal};
@@ -21,7 +20,7 @@ use crate::operation::{Drain, Op};
 use crate::pool::control::Core;
 use crate::pool::listeners::ListenerEntry;
 use crate::pool::loops::{Foundation, Loops};
-use crate::pool::manager::Manager;
+use crate::pool::manager::{Manager, PASSES_WITHIN};
 use crate::pool::request::{PartStatus, Refusal, Reply};
 use crate::sync::lock;
 use crate::sys::{Kernel, process};
@@ -186,7 +185,7 @@ impl Helper {
                     // The pool has given them their options where they are not any more.
                     entry.listener.sockets.iter().for_each(|socket| socket.set_borrowed(is_borrowed, &Kernel));
                 }
-                self.core.listener_states_changed(&control, ANSWERS_WITHIN);
+                self.core.listener_states_changed(&control, PASSES_WITHIN);
                 Reply::Done
             }
             HelperRequest::Apply(op @ Op::Notify(_), selector) => Reply::Outcome(Box::new(self.core.apply(op, &selector))),

@@ -81,8 +81,7 @@ impl Holder for Channel {
 
     fn offer(&self, reads: &Reading, from: u64, send: SendOffer) -> Result<Offered, Errno> {
         // An offer is waited for without a limit: a helper that is stopped is not asked for one.
-        let asked: &dyn Holder = self;
-        let lives = |reply| asked.ask(Request::Turn(Duration::ZERO), Vec::new(), reply);
+        let lives = |reply| self.tell(HelperRequest::Ask(Request::Turn(Duration::ZERO)), &[], reply);
         if gather::ask(Instant::now() + BEGINS_WITHIN, lives).is_none() && !self.is_closed() {
             return Err(Errno::BUSY);
         }
