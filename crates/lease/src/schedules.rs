@@ -30,16 +30,21 @@ fn check(test: impl Fn() + Send + Sync + 'static) {
     shuttle::check_pct(move || again(), 1_000, 3);
 }
 
-/// Does each job where it is asked for. A connection is nothing.
-struct AtOnce;
+/// Does this with each job. A connection is nothing.
+struct Runs(fn(Task<(), ()>));
 
-impl Run<(), ()> for AtOnce {
-    fn run(&self, mut task: Task<(), ()>) {
-        match task.job.take() {
-            // Told by the task's end.
-            Some(Job::Close(..)) | None => {}
-            Some(_) => task.tell(Ok(())),
-        }
+/// Does a job where it is asked for.
+fn at_once(mut task: Task<(), ()>) {
+    match task.job.take() {
+        // Told by the task's end.
+        Some(Job::Close(..)) | None => {}
+        Some(_) => task.tell(Ok(())),
+    }
+}
+
+impl Run<(), ()> for Runs {
+    fn run(&self, task: Task<(), ()>) {
+        (self.0)(task);
     }
     fn returned(&self, (): &mut ()) -> Returned {
         Returned::Reusable
@@ -64,7 +69,7 @@ struct Few {
 impl Few {
     fn new(max: usize) -> Few {
         let settings = Settings { max, max_per_target: max, ..Settings::default() };
-        let shared = Shared::new(Engine::new(settings, Random::seeded(7)), Box::new(AtOnce));
+        let shared = Shared::new(Engine::new(settings, Random::seeded(7)), Box::new(Runs(at_once)));
         Few { shared, used: Arc::default(), max }
     }
 
@@ -114,33 +119,12 @@ fn twice(few: &Few) {
     (0..2).for_each(|_| few.uses(few.lease().expect("it is open")));
 }
 
-/// Keeps each job, as where connects take long.
-#[cfg(all(feature = "sockets", not(shuttle)))]
-#[derive(Default)]
-struct Never(std::sync::Mutex<Vec<Task<(), ()>>>);
-
-#[cfg(all(feature = "sockets", not(shuttle)))]
-impl Run<(), ()> for Never {
-    fn run(&self, task: Task<(), ()>) {
-        self.0.lock().expect("no panic").push(task);
-    }
-    fn returned(&self, (): &mut ()) -> Returned {
-        Returned::Reusable
-    }
-    fn watch(&self, (): &mut (), _gone: Gone) {}
-    fn look(&self, (): &mut ()) -> Option<Reason> {
-        None
-    }
-    fn read_count(&self, (): &()) -> Option<u64> {
-        None
-    }
-}
-
 #[cfg(all(feature = "sockets", not(shuttle)))]
 #[test]
 fn a_caller_that_goes_away_when_the_engine_has_decided_keeps_no_connection() {
     let settings = Settings { max: 2, max_per_target: 2, ..Settings::default() };
-    let shared = Shared::new(Engine::new(settings, Random::seeded(7)), Box::new(Never::default()));
+    // Connects take longer than the test.
+    let shared = Shared::new(Engine::new(settings, Random::seeded(7)), Box::new(Runs(std::mem::forget)));
     let mut future = LeaseFuture::new(shared.clone(), (), patient());
     assert!(Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())).is_pending());
     // The decision of the engine is left to the timer thread, of which there is none.
