@@ -53,15 +53,17 @@ pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
         let clients = (options.model, options.connections, options.kept, options.seed);
         let itself = itself::run(times, clients, &|within| stop.wait(within), |progress| live.show(progress));
         live.end();
-        verdict = verdict.and(match &itself {
-            Ok(itself) => itself.verdict(),
+        verdict = verdict.and(match itself {
+            Ok(itself) => {
+                output.tell(&itself)?;
+                json["program"] = itself.json();
+                itself.verdict()
+            }
             // The findings of the first part are told all the same.
             Err(failure) => Verdict::Inconclusive(vec![format!("this program was not tried: {failure}")]),
         });
-        itself.as_ref().map_or(Ok(()), |itself| output.tell(itself))?;
         json["verdict"] = verdict.word().into();
         json["reasons"] = verdict.reasons().into();
-        json["program"] = itself.map_or(serde_json::Value::Null, |itself| itself.json());
     }
     output.tell(verdict.line(&report))?;
     output.report(&json)?;

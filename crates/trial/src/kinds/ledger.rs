@@ -1,14 +1,11 @@
 //! The server's record of requests, which clients compare with theirs: a request that the server began to read must be answered; a
 //! request that was sent while the server's end was on its way need not be.
 
+use super::place::Place;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
-/// Number of the next ledger of this process.
-static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// The number of slots, far more than connections at once, so that a slot's last connection has ended when the slot is used again.
 const SLOTS: u64 = 256;
@@ -23,20 +20,19 @@ const SLOT: u64 = 16;
 pub(crate) struct Ledger {
     file: File,
     path: PathBuf,
-    /// This process has made it.
-    is_own: bool,
+    /// The place of a ledger that this process has made.
+    _place: Option<Place>,
 }
 
 impl Ledger {
     pub(crate) fn new() -> io::Result<Ledger> {
-        let name = format!("sockdrawer-ledger-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
-        let path = std::env::temp_dir().join(name);
+        let place = Place::new();
+        let path = place.path().to_owned();
         // A process of this number that was killed may have left one.
         let _ = fs::remove_file(&path);
         let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-        let ledger = Ledger { file, path, is_own: true };
-        ledger.file.set_len(SLOTS * SLOT)?;
-        Ok(ledger)
+        file.set_len(SLOTS * SLOT)?;
+        Ok(Ledger { file, path, _place: Some(place) })
     }
 
     /// Returns the path at which another process of this user finds the file, as long as this process has it.
@@ -46,7 +42,7 @@ impl Ledger {
 
     /// Opens the ledger of another process.
     pub(crate) fn at(path: &str) -> io::Result<Ledger> {
-        Ok(Ledger { file: File::options().read(true).write(true).open(path)?, path: path.into(), is_own: false })
+        Ok(Ledger { file: File::options().read(true).write(true).open(path)?, path: path.into(), _place: None })
     }
 
     fn read(&self, connection: u64) -> (u64, u64) {
@@ -89,14 +85,6 @@ impl Ledger {
         let mut bytes = [0; (SLOTS * SLOT) as usize];
         self.file.read_exact_at(&mut bytes, 0).expect("a small file can be read");
         bytes.chunks_exact(SLOT as usize).map(counts).map(|(begun, done)| begun.saturating_sub(done)).sum()
-    }
-}
-
-impl Drop for Ledger {
-    fn drop(&mut self) {
-        if self.is_own {
-            let _ = fs::remove_file(&self.path);
-        }
     }
 }
 

@@ -16,6 +16,7 @@ mod kind;
 mod ledger;
 mod limit;
 mod options;
+mod place;
 mod probe;
 mod quiet;
 mod report;

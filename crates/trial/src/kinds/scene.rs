@@ -6,6 +6,7 @@ use super::kept::keep;
 use super::kernel;
 use super::kind::Kind;
 use super::options::{Options, Sabotage};
+use super::place::Place;
 use super::report::Books;
 use super::requests::Requests;
 use super::served::{Dish, Props};
@@ -16,13 +17,10 @@ use crate::mix;
 use crate::sets::stop_connecting;
 use crate::tally::Ending;
 use crate::{Churn, Echo, PATIENCE};
-use sockdrawer::{Address, Behaviour, Config, Drain, Error, Model, Pool, Upgrade, connecting::Connecting};
+use sockdrawer::{Address, Behaviour, Config, Drain, Error, Model, Pool, connecting::Connecting};
 use std::net::{SocketAddr, SocketAddrV4, TcpListener};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// Connections of the set that the server asks to end.
 const SECOND: usize = 16;
@@ -196,32 +194,6 @@ fn all_absent(server: &Pool, is_shared: bool) -> Result<Vec<(Kind, String)>, Err
         absent.extend([Kind::ReplaceAddress, Kind::Upgrade].map(|kind| (kind, "the sabotage brings its own socket".to_owned())));
     }
     Ok(absent)
-}
-
-/// A path that no other trial has; removed at the end.
-pub(crate) struct Place(PathBuf);
-
-impl Place {
-    fn new() -> Place {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        Place(std::env::temp_dir().join(format!("sockdrawer-trial-{process}-{number}")))
-    }
-
-    /// Starts a server that takes over from the one that is there, if there is one.
-    pub(crate) fn serve(&self, config: Config) -> Result<Pool, Error> {
-        let upgrade = Upgrade::at(&self.0).replaces("any").stand_by(Duration::ZERO).begin()?;
-        let server = upgrade.start("trial", config)?;
-        upgrade.ready()?;
-        Ok(server)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // It may not have come into being.
-        let _ = std::fs::remove_file(&self.0);
-    }
 }
 
 fn all_stood(tally: &Tally) -> u64 {
