@@ -13,7 +13,7 @@ use crate::origin::{NAME, Origin, Source};
 use crate::print::PATIENCE;
 use crate::protocol::Protocol;
 use crate::running::Running;
-use crate::server::Server;
+use crate::server::{Server, within};
 use crate::setting::{Setting, Values};
 use crate::systemd::Passed;
 use crate::totals::Ledger;
@@ -288,7 +288,7 @@ impl Operated {
         let is_unheard = self.origin.is_file() && signals::is_ignored(SIGHUP);
         let unheard = is_unheard.then(|| unheard(self.origin.name));
         let ended_now = Arc::<OnceLock<Weak<Server>>>::default();
-        let preparing = Arc::new(Mutex::new(program.text("upgrade").is_some_and(|path| path != "none")));
+        let preparing = Arc::new(Mutex::new(program.path("upgrade").is_some()));
         self.watch_signals(&news, log.clone(), (preparing.clone(), ended_now.clone()))?;
         let since = Instant::now();
         let (hooks, moments) = Hooks::new();
@@ -411,7 +411,7 @@ impl Operated {
     }
 
     fn begin_upgrade(&self, program: &Values, document: &Document, hooks: Hooks) -> Result<Option<Arc<Upgrade>>, Failure> {
-        let Some(path) = program.text("upgrade").filter(|path| *path != "none") else { return Ok(None) };
+        let Some(path) = program.path("upgrade") else { return Ok(None) };
         let mut upgrade = Upgrade::at(path).version(&self.origin.version);
         let drain = document.pools.keys().map(|name| crate::server::drain_of(document, name).deadline).max();
         let drain = Drain::within(drain.unwrap_or(crate::server::DRAIN));
@@ -435,13 +435,8 @@ impl Operated {
 
 /// Ends a process that has accepted nothing, and says so to the one that it was to replace.
 fn end_unready() -> ! {
-    let (told, is_told) = mpsc::channel();
-    let tell = move || {
-        sockdrawer::upgrade::give_up("it was asked to end before it took over");
-        let _ = told.send(());
-    };
     // The other process goes on, whether it hears this or not.
-    let _ = spawn("give up", tell).map(|()| is_told.recv_timeout(PATIENCE));
+    let _ = within("give up", PATIENCE, || sockdrawer::upgrade::give_up("it was asked to end before it took over"));
     signal_hook::low_level::exit(0)
 }
 

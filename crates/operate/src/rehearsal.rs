@@ -23,7 +23,7 @@ pub(crate) fn wrong(document: &Document, known: &Known) -> Vec<String> {
         }
     }
     let path = |setting: &'static str| {
-        let path = document.program.text(setting).filter(|path| *path != "none");
+        let path = document.program.path(setting);
         path.map(|path| (setting, Address::Unix(PathBuf::from(path))))
     };
     let metrics = document.program.text("metrics").and_then(|text| Some(("metrics", text.parse().ok()?)));

@@ -468,18 +468,22 @@ impl Server {
         told
     }
 
+    /// Returns the pools that changes have removed, and that have not ended yet.
+    fn ending(&self) -> impl Iterator<Item = PoolEnd> + use<> {
+        let removed = lock(&self.removed).clone();
+        removed.into_iter().filter(|removed| !has_ended(&removed.pool.status()))
+    }
+
     /// Returns whether a pool that a change has removed has not ended yet.
     pub(crate) fn has_removed(&self) -> bool {
-        lock(&self.removed).iter().any(|removed| !has_ended(&removed.pool.status()))
+        self.ending().next().is_some()
     }
 
     /// Returns all pools that have not ended: those in force, and those that changes have removed.
     fn running(&self) -> Vec<PoolEnd> {
         let State { pools, document, .. } = self.state();
         let current = pools.into_iter().map(|(name, pool)| PoolEnd { drain: drain_of(&document, &name), name, pool });
-        let removed = lock(&self.removed).clone();
-        let is_ending = |removed: &PoolEnd| !has_ended(&removed.pool.status());
-        current.chain(removed.into_iter().filter(is_ending)).collect()
+        current.chain(self.ending()).collect()
     }
 
     /// Ends all pools, each in its own way, and says what came of all.
@@ -503,15 +507,10 @@ impl Server {
     /// Ends a drain before its deadline: resets what has not ended, as the deadline does. Returns how many those are, where all loops say so in time.
     pub(crate) fn cut_off(self: &Arc<Self>) -> Option<usize> {
         self.ends_now.store(true, Relaxed);
-        let (server, (says, cut)) = (self.clone(), mpsc::channel());
-        let cut_off = move || {
-            let now = |PoolEnd { pool, .. }: &PoolEnd, _: Turn| pool.drain(&Selector::All, Drain::within(Duration::ZERO));
-            let drained: Drained = at_once(&server.running(), now).into_iter().sum();
-            // The program ends without it.
-            let _ = says.send(drained.cut);
-        };
-        thread::Builder::new().name("cut off".to_owned()).spawn(cut_off).ok()?;
-        cut.recv_timeout(CUT_WITHIN).ok()
+        let server = self.clone();
+        let now = |PoolEnd { pool, .. }: &PoolEnd, _: Turn| pool.drain(&Selector::All, Drain::within(Duration::ZERO));
+        let drained: Drained = within("cut off", CUT_WITHIN, move || at_once(&server.running(), now).into_iter().sum())?;
+        Some(drained.cut)
     }
 
     /// Returns the longest time that the end may take.
@@ -533,6 +532,14 @@ fn reconfigure(pool: &Pool, (first, then): (Config, Option<Config>)) -> Result<(
 
 pub(crate) fn has_ended(status: &Status) -> bool {
     matches!(status.readiness, Readiness::Stopped(_))
+}
+
+/// Does this on a thread, which is left behind where it takes longer. None: then, or where there is no thread.
+pub(crate) fn within<T: Send + 'static>(name: &str, time: Duration, act: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (says, said) = mpsc::channel();
+    // Nothing waits for what comes late.
+    thread::Builder::new().name(name.to_owned()).spawn(move || drop(says.send(act()))).ok()?;
+    said.recv_timeout(time).ok()
 }
 
 /// A turn of [`at_once`], where these are done one after the other.

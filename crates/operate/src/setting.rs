@@ -334,6 +334,11 @@ impl Values {
         if let Some(Value::Text(text)) = self.set.get(name) { Some(text) } else { None }
     }
 
+    /// Returns the path that is set; `none` is none.
+    pub(crate) fn path(&self, name: &str) -> Option<&str> {
+        self.text(name).filter(|path| *path != "none")
+    }
+
     /// Returns the texts of a list; none where it is not set.
     pub fn list(&self, name: &str) -> &[String] {
         if let Some(Value::List(texts)) = self.set.get(name) { texts } else { &[] }

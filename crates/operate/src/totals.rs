@@ -105,9 +105,7 @@ impl Ledger {
     pub(crate) fn now(&self, server: &Server) -> (Totals, State, Vec<(String, Status)>) {
         let mut kept = self.lock();
         // Before the state: a pool that is counted in neither is not missed, one that is counted twice would be.
-        let ending = kept.fold(server);
-        let mut pools = kept.ended.clone();
-        ending.iter().for_each(|(name, status)| add(&mut pools, name, status));
+        let mut pools = kept.removed(server);
         let state = server.state();
         let live: Vec<(String, Status)> = state.pools.iter().map(|(name, pool)| (name.clone(), pool.status())).collect();
         let failed = kept.written.is_some_and(|written| written.elapsed() > COMMITS_WITHIN);
@@ -127,9 +125,7 @@ impl Ledger {
         let mut kept = self.lock();
         kept.written = Some(Instant::now());
         // The new build has no pool that goes on with what is ending here.
-        let ending = kept.fold(server);
-        let mut ended = kept.ended.clone();
-        ending.iter().for_each(|(name, status)| add(&mut ended, name, status));
+        let mut ended = kept.removed(server);
         // The new build's pools go on with what the library counts; restarts are the program's to carry.
         for (name, sums) in &totals.pools {
             if let Some(restarts) = sums.get(RESTARTS) {
@@ -153,6 +149,14 @@ impl KeptCounts {
         let (ended, ending): (Vec<_>, Vec<_>) = server.removed().into_iter().partition(|(_, status)| has_ended(status));
         ended.iter().for_each(|(name, status)| add(&mut self.ended, name, status));
         ending
+    }
+
+    /// Returns the sums of the pools that have ended, and of those that are ending.
+    fn removed(&mut self, server: &Server) -> BTreeMap<String, Sums> {
+        let ending = self.fold(server);
+        let mut sums = self.ended.clone();
+        ending.iter().for_each(|(name, status)| add(&mut sums, name, status));
+        sums
     }
 
     /// Forgets pools that ended long ago, where there are too many.

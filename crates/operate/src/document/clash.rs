@@ -31,7 +31,7 @@ pub(super) fn clashes(document: &Document) -> Vec<(String, String)> {
 
 fn asked(document: &Document) -> Vec<AskedAddress> {
     let path = |setting: &str| {
-        let path = document.program.text(setting).filter(|path| *path != "none")?;
+        let path = document.program.path(setting)?;
         Some(AskedAddress { setting: setting.to_owned(), address: Address::Unix(PathBuf::from(path)), device: None })
     };
     let metrics = document.program.text("metrics").and_then(|text| text.parse().ok());
