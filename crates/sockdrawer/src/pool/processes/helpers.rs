@@ -137,7 +137,8 @@ impl Core<Helpers> {
             let members = control.members.iter().enumerate();
             members.filter_map(|(index, member)| Some((self.own.held(index), member.running.clone()?))).unzip()
         };
-        let ends = matches!(op, Op::Drain(_) | Op::Purge(_));
+        // A drain of so many connections means none that a helper without an answer has.
+        let ends_all = matches!(op, Op::Drain(Drain { max_connections: None, .. }) | Op::Purge(_)) && *selector == Selector::All;
         let within = match &op {
             Op::Drain(Drain { deadline: within, .. }) | Op::Purge(within) => within.saturating_add(TOLD_WITHIN),
             _ => ANSWERS_WITHIN,
@@ -162,7 +163,7 @@ impl Core<Helpers> {
         });
         let mut outcome = Outcome::gathered(channels.len(), outcomes, selector);
         // The helper counts as a loop that does not answer: which of its connections are meant is known only if all are.
-        if ends && *selector == Selector::All {
+        if ends_all {
             let held: usize = late.into_iter().sum();
             outcome += Drained { asked: held, ended: 0, cut: held, silent: 0 }.into();
         }
