@@ -143,10 +143,11 @@ impl<'a> Run<'a> {
         start: impl FnOnce(&[Address], &StageClock) -> Result<(Agents<'a>, Option<Instant>), Error>,
     ) -> Result<Run<'a>, Error> {
         let (server, watch) = match plan.targets.as_slice() {
-            [] => Watch::here(|| Pool::start(server(plan)?), Pool::addresses).map(|(server, watch)| (Some(server), watch))?,
+            [] => Watch::here(|| Pool::start(server(plan)?), |pool| pool.addresses())
+                .map(|(server, watch)| (Some(server), watch))?,
             targets => (None, Watch::there(targets, &plan.server_pids)),
         };
-        let targets = server.as_ref().map_or_else(|| plan.targets.clone(), Pool::addresses);
+        let targets = server.as_ref().map_or_else(|| plan.targets.clone(), |pool| pool.addresses());
         let schedule = StageClock::new(plan);
         let aimed = schedule.aim().connections as u64;
         let now = Instant::now();

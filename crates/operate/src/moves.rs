@@ -92,7 +92,7 @@ pub(crate) fn without(moves: &[Move], name: &str, config: Config) -> Config {
 /// Returns the configuration of a pool with those addresses alone that no pool of this program is at, or in the way of. None: there is none.
 pub(crate) fn new_alone<'a>(all: impl Iterator<Item = &'a Pool>, running: Option<&Pool>, config: &Config) -> Option<Config> {
     let mut here: Vec<Address> = all.flat_map(|pool| listeners(&pool.config()).to_vec()).map(|one| one.address).collect();
-    here.extend(running.into_iter().flat_map(Pool::addresses));
+    here.extend(running.into_iter().flat_map(|pool| pool.addresses()));
     let is_new = |one: &Listening| one.inherited.is_none() && !here.iter().any(|address| meets(address, &one.address));
     let config = config.clone().listeners(|all| all.retain(is_new));
     (!listeners(&config).is_empty()).then_some(config)

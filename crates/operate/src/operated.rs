@@ -480,8 +480,8 @@ fn wait_for_end(name: &str, pool: &Pool, news: &Sender<News>) {
 /// writes.
 fn tell_addresses(server: &Server, metrics: Option<&Pool>) -> Result<(), Failure> {
     let pools = server.state().pools;
-    let listening = pools.values().flat_map(Pool::addresses).map(|address| format!("listening on {address}"));
-    let metrics = metrics.into_iter().flat_map(Pool::addresses).map(|address| match address {
+    let listening = pools.values().flat_map(|pool| pool.addresses()).map(|address| format!("listening on {address}"));
+    let metrics = metrics.into_iter().flat_map(|pool| pool.addresses()).map(|address| match address {
         Address::Unix(path) => format!("metrics on {}", path.display()),
         address => format!("metrics on http://{address}/metrics"),
     });

@@ -180,7 +180,7 @@ impl Server {
     /// Returns the line that the service manager shows.
     pub(crate) fn line(&self) -> Line {
         let state = self.state();
-        Line::of(state.pools.values().map(Pool::status), (state.revision, state.ending))
+        Line::of(state.pools.values().map(|pool| pool.status()), (state.revision, state.ending))
     }
 
     /// Says which sockets of systemd no pool listens at.

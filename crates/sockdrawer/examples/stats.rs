@@ -1,7 +1,7 @@
 //! A pool that shows the numbers of another: clients talk to 127.0.0.1:9000, and `curl 127.0.0.1:9001` shows the pool's numbers, in the form that
 //! Prometheus reads.
 
-use sockdrawer::{Config, Context, Error, Input, Peer, Pool, Protocol, Service, Step};
+use sockdrawer::{Config, Context, Error, Input, Peer, Pool, PoolHandle, Protocol, Service, Step};
 
 struct Echo;
 
@@ -21,7 +21,7 @@ impl Protocol for Echo {
 
 /// Answers each request with the numbers of the pool.
 #[derive(Clone)]
-struct Stats(Pool);
+struct Stats(PoolHandle);
 
 impl Service for Stats {
     type Protocol = Stats;
@@ -51,7 +51,7 @@ impl Protocol for Stats {
 /// Both pools. The second serves few at a time, and has permits of its own: it answers although the first is full.
 pub(crate) fn start(clients: &str, stats: &str) -> Result<[Pool; 2], Error> {
     let pool = Pool::start(Config::accept(Echo).limit(1000).listen(clients))?;
-    let numbers = Pool::start(Config::accept(Stats(pool.clone())).loops(1).limit(10).listen(stats))?;
+    let numbers = Pool::start(Config::accept(Stats(pool.handle())).loops(1).limit(10).listen(stats))?;
     Ok([pool, numbers])
 }
 

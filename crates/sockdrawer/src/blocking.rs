@@ -128,7 +128,7 @@ impl Connection {
         self.lease.leased.ends_by()
     }
 
-    /// Takes the oldest note, sent by a [`Handle`](crate::Handle) or [`Pool::notify`](crate::Pool::notify); None if there is none. Notes
+    /// Takes the oldest note, sent by a [`Handle`](crate::Handle) or [`PoolHandle::notify`](crate::PoolHandle::notify); None if there is none. Notes
     /// that are not taken go to the protocol when the connection returns to it.
     pub fn take_note(&mut self) -> Option<Note> {
         self.lease.leased.take_note()

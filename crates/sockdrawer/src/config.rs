@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The configuration of a pool. To change a running pool, change a copy of its configuration and give it to
-/// [`Pool::reconfigure`](crate::Pool::reconfigure). A copy taken from a pool remembers the revision that it is based on: see
+/// [`PoolHandle::reconfigure`](crate::PoolHandle::reconfigure). A copy taken from a pool remembers the revision that it is based on: see
 /// [`Error::Conflict`](crate::Error::Conflict).
 ///
 /// ```

@@ -45,7 +45,7 @@
 //! | threads and processes that run it | [`Model`]; what dies is replaced: [`restarting`] |
 //! | settings, addresses, limits | [`Config`], [`Settings`], [`listening`], [`admission`] |
 //! | clients: pools that connect | [`connecting`] |
-//! | changes of a running pool | [`Pool::update`], [`Pool::reconfigure`], and [`Pool::plan`] before them |
+//! | changes of a running pool | [`PoolHandle::update`], [`PoolHandle::reconfigure`], and [`PoolHandle::plan`] before them; in callbacks: [`PoolHandle`] |
 //! | the end of connections | [`Pool::drain`], [`Pool::purge`], [`Pool::kill`], [`Pool::shutdown`]; which of them: [`Selector`] |
 //! | state that outlives a change | [`Saver`], [`Saved`], [`State`], [`Pool::adopt`] |
 //! | a new build of the program | [`Upgrade`], [`upgrade`] |
@@ -106,7 +106,7 @@ pub use config::{Config, Endpoint, Model, Settings};
 pub use error::Error;
 pub use net::{Address, AddressError, Keepalive, SocketOptions};
 pub use operation::{Adopted, Drain, Drained, Selector};
-pub use pool::{Applied, Pool};
+pub use pool::{Applied, Pool, PoolHandle};
 #[cfg(feature = "processes")]
 pub use pool::{layers, processes};
 pub use protocol::{
@@ -128,7 +128,7 @@ pub mod connecting {
     pub use crate::protocol::{Connect, ConnectFailure};
 }
 
-/// Effects of a change, before it is made: see [`Pool::plan`].
+/// Effects of a change, before it is made: see [`PoolHandle::plan`].
 pub mod changing {
     pub use crate::pool::{Change, How, Plan};
 }

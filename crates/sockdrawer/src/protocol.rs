@@ -96,7 +96,7 @@ pub trait Protocol: Send + 'static {
         Step::Continue
     }
 
-    /// Called when a note arrived, sent through a [`Handle`] or by [`Pool::notify`](crate::Pool::notify). Notes of one sender arrive in order.
+    /// Called when a note arrived, sent through a [`Handle`] or by [`PoolHandle::notify`](crate::PoolHandle::notify). Notes of one sender arrive in order.
     fn notified(&mut self, _note: Note, _cx: &mut Context<'_>) -> Step {
         Step::Continue
     }

@@ -262,7 +262,7 @@ fn delivers_all(name: &str, pools: Pools) {
     let any = || "127.0.0.1:0".parse().expect("an address");
     let tls = server();
     let mut running = serve(&place.0, 1, &tls, &[any(), any()], pools);
-    let at: Vec<Address> = running.iter().flat_map(Pool::addresses).collect();
+    let at: Vec<Address> = running.iter().flat_map(|pool| pool.addresses()).collect();
     let at: [Address; 2] = at.try_into().expect("two ports");
     let (members, half) = (Arc::new(Members::default()), topics * MEMBERS / 2);
     let trusting = Client::new(Trust::Anybody).name("localhost").build().expect("a client");

@@ -71,7 +71,7 @@ fn a_pool_that_a_change_starts_while_the_program_begins_to_end_is_drained() {
         assert!(change.join().expect("no panic").expect("it was being carried out").committed);
         end.join().expect("no panic");
     });
-    let statuses: Vec<Status> = server.state().pools.values().map(Pool::status).collect();
+    let statuses: Vec<Status> = server.state().pools.values().map(|pool| pool.status()).collect();
     assert!(statuses.len() == 2 && statuses.iter().all(has_ended), "{statuses:?}");
     let refused = server.change(|_| Ok(document(&server, &["third"])), None, false, CAUSE);
     assert!(matches!(refused, Err(Unchanged::Refused(_))), "{refused:?}");

@@ -66,7 +66,7 @@ impl Connecting {
         }
     }
 
-    /// Makes no connection but those that [`Pool::connect`](crate::Pool::connect) and protocols ask for, of which
+    /// Makes no connection but those that [`PoolHandle::connect`](crate::PoolHandle::connect) and protocols ask for, of which
     /// [`keep`](Connecting::keep) is then the maximum. Default: as many as there are descriptors.
     pub fn on_request() -> Connecting {
         Connecting::to(std::iter::empty::<Address>()).total(0)

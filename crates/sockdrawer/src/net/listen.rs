@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const DEVICE_MAX: usize = 15;
 
 /// Options of a listener that are in force before the first connection: of a TCP address, or of the path of a Unix socket; an abstract
-/// name has none. In a running pool they change like any setting: [`Pool::reconfigure`](crate::Pool::reconfigure) opens new sockets at the
+/// name has none. In a running pool they change like any setting: [`PoolHandle::reconfigure`](crate::PoolHandle::reconfigure) opens new sockets at the
 /// address and retires the old ones; no connection is lost, and a path is never absent.
 ///
 /// All options are off by default. A socket that is taken over from a process that this one replaces stays as it is, but for the mode and the

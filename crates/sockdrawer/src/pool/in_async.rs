@@ -1,7 +1,7 @@
 //! Methods of a pool for async code: those that wait for its loops do so on a thread of their own.
 
-use super::handle::Pool;
 use super::plan::Applied;
+use super::running::Pool;
 use crate::config::Config;
 use crate::error::Error;
 use crate::operation::{Drain, Drained, Selector};
@@ -25,7 +25,7 @@ async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
 /// A future begins its work when it is first polled. Dropped before that, it does nothing; dropped later, its work goes on to the end and the
 /// result is lost. It panics outside of a tokio runtime. A runtime that is dropped waits for what has begun.
 impl Pool {
-    /// Does as [`Pool::update`].
+    /// Does as [`PoolHandle::update`](crate::PoolHandle::update).
     ///
     /// ```no_run
     /// # async fn raise(pool: sockdrawer::Pool) -> Result<(), sockdrawer::Error> {
@@ -36,7 +36,7 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// As [`Pool::update`].
+    /// As [`PoolHandle::update`](crate::PoolHandle::update).
     pub fn update_async<F>(&self, change: F) -> impl Future<Output = Result<Applied, Error>> + Send + use<F>
     where
         F: FnMut(Config) -> Config + Send + 'static,

@@ -21,17 +21,19 @@ mod processes;
 pub(crate) mod request;
 mod restarts;
 mod retire;
+mod running;
 mod sockets;
 mod supervise;
 #[cfg(test)]
 mod tests;
 mod validate;
 
-pub use handle::Pool;
-#[cfg(feature = "upgrade")]
-pub(crate) use handle::start;
+pub use handle::PoolHandle;
 #[cfg(feature = "upgrade")]
 pub(crate) use listeners::{Inherited, ListeningSockets, goes_on};
 pub use plan::{Applied, Change, How, Plan};
 #[cfg(feature = "processes")]
 pub use processes::{layers, processes};
+pub use running::Pool;
+#[cfg(feature = "upgrade")]
+pub(crate) use running::start;

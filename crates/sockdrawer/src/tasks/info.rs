@@ -75,7 +75,7 @@ impl Info {
         self.until(|info| info.leased.is_asked_to_move().then_some(())).await;
     }
 
-    /// Waits for the next note to this connection: see [`Pool::notify`](crate::Pool::notify). None when the connection has ended. At most
+    /// Waits for the next note to this connection: see [`PoolHandle::notify`](crate::PoolHandle::notify). None when the connection has ended. At most
     /// 1,024 notes wait to be taken; further ones are dropped and counted.
     pub async fn note(&self) -> Option<Note> {
         self.until(Info::next_note).await

@@ -2,8 +2,8 @@
 
 use crate::common::{Echo, PATIENCE, Stops, address, assert_empty, connect, echoes, in_time, read_all, start};
 use sockdrawer::{
-    CannotRestore, CannotSave, Config, Context, Drain, Endpoint, Error, Input, Peer, Pool, Protocol, Saved, Saver, Selector,
-    Service, Step,
+    CannotRestore, CannotSave, Config, Context, Drain, Endpoint, Error, Input, Peer, Pool, PoolHandle, Protocol, Saved, Saver,
+    Selector, Service, Step,
     admission::{OnFull, Reject},
     connecting::Connecting,
     observe::Event,
@@ -237,7 +237,7 @@ fn an_idle_loop_lets_go_of_a_retired_service() {
 
 /// Service that asks its pool for its status when it is dropped.
 struct Nosy {
-    pool: Arc<Mutex<Option<Pool>>>,
+    pool: Arc<Mutex<Option<PoolHandle>>>,
     tells: mpsc::Sender<usize>,
 }
 
@@ -264,7 +264,7 @@ fn nosy() -> (Pool, SocketAddr, mpsc::Receiver<usize>) {
     let (tells, told) = mpsc::channel();
     let known = Arc::new(Mutex::new(None));
     let (pool, at) = start(Config::accept(Nosy { pool: known.clone(), tells }).loops(2));
-    *known.lock().expect("no panic") = Some(pool.clone());
+    *known.lock().expect("no panic") = Some(pool.handle());
     (pool, at, told)
 }
 

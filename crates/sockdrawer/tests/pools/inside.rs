@@ -2,7 +2,8 @@
 
 use crate::common::{Echo, PATIENCE, connect, echoes, start};
 use sockdrawer::{
-    Config, Context, Drain, Input, Job, JobResult, Model, Peer, Pool, Protocol, Selector, Service, Step,
+    Address, Config, ConnectionId, Context, Drain, Error, Input, Job, JobResult, Model, Peer, Pool, PoolHandle, Protocol,
+    Selector, Service, Step,
     admission::{Limits, PerPeer, Reject},
     observe::Event,
 };
@@ -14,8 +15,9 @@ use std::time::{Duration, Instant};
 
 /// A call of a method.
 type Call = fn(&Pool);
+type HandleCall = fn(&PoolHandle);
 
-const WAITING: [(&str, Call); 13] = [
+const WAITING: [(&str, Call); 19] = [
     ("adopt", |pool| _ = pool.adopt(&Selector::All)),
     ("drain", |pool| _ = pool.drain(&Selector::All, Drain::within(PATIENCE))),
     ("purge", |pool| _ = pool.purge(&Selector::All, PATIENCE)),
@@ -27,24 +29,42 @@ const WAITING: [(&str, Call); 13] = [
     ("suspend", Pool::suspend),
     ("refuse", |pool| pool.refuse(Reject::Fin)),
     ("resume", Pool::resume),
+    ("give_up", |pool| drop(pool.give_up(&nowhere()))),
+    ("suspend_listener", |pool| drop(pool.suspend_listener(&nowhere()))),
+    ("refuse_listener", |pool| drop(pool.refuse_listener(&nowhere(), Reject::Fin))),
+    ("resume_listener", |pool| drop(pool.resume_listener(&nowhere()))),
+    ("options", |pool| _ = pool.options(ConnectionId(1))),
+    ("join", |pool| drop(pool.join())),
     ("wait", |pool| _ = pool.wait(PATIENCE, |_| false)),
     ("shutdown", |pool| _ = pool.shutdown(Drain::within(PATIENCE))),
 ];
 
-const LOCKING: [(&str, Call); 4] = [
+/// Methods that wait for no loop.
+const LOCKING: [(&str, HandleCall); 7] = [
     ("config", |pool| drop(pool.config())),
     ("status", |pool| drop(pool.status())),
     ("addresses", |pool| drop(pool.addresses())),
     ("notify", |pool| pool.notify(&Selector::All, *b"").expect("an inbox has room")),
+    ("plan", |pool| drop(pool.plan(&Config::accept(Echo)).expect("it makes sense"))),
+    ("config", |pool| drop(pool.update(|config| config).expect("it is as it was"))),
+    ("connect", |pool| pool.connect(&nowhere(), Duration::ZERO, |_| ())),
 ];
+
+/// Returns an address at which no pool listens.
+fn nowhere() -> Address {
+    "127.0.0.1:1".parse().expect("an address")
+}
 
 type Shared = Arc<Mutex<Option<Pool>>>;
 
 /// Calls the method of this number; what it says when it would wait.
 fn call(pool: &Shared, number: usize) -> Result<(), String> {
     let pool = pool.lock().expect("no panic").clone().expect("started");
-    let (_, method) = WAITING.iter().chain(&LOCKING).nth(number).expect("a method");
-    catch_unwind(AssertUnwindSafe(|| method(&pool))).map_err(|panic| *panic.downcast::<String>().expect("a message"))
+    let called = || match WAITING.get(number) {
+        Some((_, method)) => method(&pool),
+        None => LOCKING[number - WAITING.len()].1(&pool),
+    };
+    catch_unwind(AssertUnwindSafe(called)).map_err(|panic| *panic.downcast::<String>().expect("a message"))
 }
 
 /// Calls the method whose number it receives, in the callback or in a job, and sends what it says, in a line.
@@ -121,8 +141,10 @@ const CHANGES: [(&str, Change); 4] = [
     ("", |config| config.limit(100)),
 ];
 
+type Handled = Arc<Mutex<Option<PoolHandle>>>;
+
 /// Service that makes the change whose number it receives, and sends what is said of it, in a line.
-struct Changer(Shared);
+struct Changer(Handled);
 
 impl Service for Changer {
     type Protocol = Changer;
@@ -142,9 +164,9 @@ impl Protocol for Changer {
 
 #[test]
 fn a_change_that_waits_for_loops_is_refused_in_a_callback() {
-    let shared = Shared::default();
+    let shared = Handled::default();
     let (pool, at) = start(Config::accept(Changer(shared.clone())).loops(2));
-    *shared.lock().expect("no panic") = Some(pool.clone());
+    *shared.lock().expect("no panic") = Some(pool.handle());
     for (number, (setting, change)) in (0..).zip(CHANGES) {
         let began = Instant::now();
         let said = ask(at, number);
@@ -157,7 +179,21 @@ fn a_change_that_waits_for_loops_is_refused_in_a_callback() {
         pool.update(change).expect("it can be changed");
     }
     assert_eq!((pool.config().loops, pool.addresses().len(), pool.config().limit), (3, 2, Some(100)));
-    *shared.lock().expect("no panic") = None;
+}
+
+#[test]
+fn a_handle_does_not_keep_its_pool_running() {
+    let shared = Handled::default();
+    let (pool, at) = start(Config::accept(Changer(shared.clone())));
+    let handle = pool.handle();
+    *shared.lock().expect("no panic") = Some(handle.clone());
+    assert_eq!((ask(at, 3), handle.config().limit), (String::new(), Some(100)));
+    drop(pool);
+    assert!(std::net::TcpStream::connect(at).is_err(), "the pool was ended by the drop");
+    assert_eq!((handle.addresses(), handle.status().counts.accepted), (Vec::new(), 1));
+    let changed = handle.update(|config| config.limit(9));
+    assert!(matches!(changed, Err(Error::Stopped { .. })), "{changed:?}");
+    assert!(handle.notify(&Selector::All, *b"x").is_ok(), "there is none to tell");
 }
 
 #[test]
@@ -174,7 +210,8 @@ fn every_method_says_so_in_an_observer() {
     *shared.lock().expect("no panic") = Some(pool.clone());
     pool.update(|config| config.behaviour(Echo)).expect("another generation");
     let said = told.recv_timeout(PATIENCE).expect("told");
-    for ((name, _), said) in WAITING.iter().chain(&LOCKING).zip(said) {
+    let names = WAITING.iter().map(|(name, _)| name).chain(LOCKING.iter().map(|(name, _)| name));
+    for (name, said) in names.zip(said) {
         let said = said.expect_err("it would wait");
         assert!(said.starts_with(&format!("Pool::{name} was called in an observer of its own pool")), "{said}");
     }

@@ -8,7 +8,6 @@ pub(crate) const TYPES: Known<'_> = Known {
         ("sockdrawer::Core", 106),
         ("sockdrawer::Driver", 47),
         ("sockdrawer::EventLoop", 57),
-        ("sockdrawer::Pool", 41),
     ],
     files: &[
         ("catalog::Client", 3),
