@@ -2,6 +2,8 @@
 
 #[path = "upgrade/blobs.rs"]
 mod blobs;
+#[path = "upgrade/busy.rs"]
+mod busy;
 #[path = "upgrade/carried.rs"]
 mod carried;
 mod common;

@@ -39,6 +39,9 @@ const LOOK: Duration = Duration::from_secs(1);
 const IDS_APART: u64 = 1 << 24;
 /// Maximum time that a loop, or the thread of a connection, is waited for that begins nothing new: what it does may take any time.
 pub(super) const BEGINS_WITHIN: Duration = Duration::from_millis(100);
+/// Maximum time that connections that move together are waited for while no process accepts. A loop that takes longer joins the others when it
+/// is offered.
+const GATHERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Connections stay for this reason whose loop, thread or helper process does not answer.
 pub(crate) const BUSY: &str = "busy";
@@ -54,6 +57,13 @@ pub(crate) trait Holder: Send + Sync {
     /// # Errors
     /// That of `send`; `EBUSY` where it does something else for long. The connections go on here.
     fn offer(&self, reads: &Reading, from: u64, send: SendOffer) -> Result<Offered, Errno>;
+}
+
+/// A holder that was asked to freeze connections.
+pub(crate) struct FrozenBy {
+    holder: Arc<dyn Holder>,
+    /// It did not answer in time.
+    is_late: bool,
 }
 
 /// Answers are waited for, however long they take: what moves must be known for sure.
@@ -165,12 +175,10 @@ pub(crate) trait Movable: Manager {
     /// Takes the listeners back: the other process is dead, or did not begin. The pool may be changed, and what it listened at is its own again.
     fn take_back(&self);
     /// Freezes connections that can move to a build that reads these states: all of a pool whose connections move together, which hear notes
-    /// until the last look, else those whose peers' addresses are still to be learned.
-    fn freeze(&self, reads: &State);
+    /// until the last look, else those whose peers' addresses are still to be learned. Returns what has connections that move together.
+    fn freeze(&self, reads: &State) -> Vec<FrozenBy>;
     /// Returns true where connections move together and share what this process has: those of helper processes do not.
     fn gathers(&self) -> bool;
-    /// Returns the number of notes that frozen connections heard since the last look; with `last` they hear no more of them.
-    fn gathered(&self, last: bool) -> u64;
     /// Has all frozen connections go on here: for good where this process `stays`, else until the next offer.
     fn thaw(&self, stays: bool);
     /// Closes the copies of the listening sockets: the other process stands. The connections that came in there are counted still.
@@ -387,20 +395,19 @@ impl<M: Moving> Movable for Core<M> {
         }
     }
 
-    fn freeze(&self, reads: &State) {
+    fn freeze(&self, reads: &State) -> Vec<FrozenBy> {
         let together = M::state(self).moves_together();
-        // No process accepts meanwhile: a thread that does something else for so long reads no header either.
-        let within = if together { M::ANSWERS_WITHIN } else { BEGINS_WITHIN };
-        self.gather(&Request::Freeze { reads: reads.clone(), together }, deadline(Instant::now(), within)).for_each(drop);
+        // A thread that does something else for so long reads no header either.
+        let within = if together { GATHERS_WITHIN } else { BEGINS_WITHIN };
+        let request = Request::Freeze { reads: reads.clone(), together };
+        let mut frozen: Vec<_> =
+            M::concerned(self, &request).into_iter().map(|holder| FrozenBy { holder, is_late: false }).collect();
+        ask_in_time(&mut frozen, &request, within);
+        if together { frozen } else { Vec::new() }
     }
 
     fn gathers(&self) -> bool {
         M::state(self).moves_together() && !M::concerned(self, &Request::Heard { last: false }).is_empty()
-    }
-
-    fn gathered(&self, last: bool) -> u64 {
-        let heard = self.gather(&Request::Heard { last }, deadline(Instant::now(), M::ANSWERS_WITHIN));
-        heard.map(|(_, heard)| if let Some(Reply::Heard(count)) = heard { count } else { 0 }).sum()
     }
 
     fn thaw(&self, stays: bool) {
@@ -540,6 +547,29 @@ impl<M: Moving> Movable for Core<M> {
             }
         }
     }
+}
+
+/// Asks all of these holders, and waits for those that are not late. One that is late by now is not waited for again: it does what it was asked when
+/// it comes to that.
+fn ask_in_time(frozen: &mut [FrozenBy], request: &Request, within: Duration) -> Vec<Reply> {
+    let mut awaited: Vec<bool> = frozen.iter().map(|one| !one.is_late).collect();
+    let ask = |one: &FrozenBy, reply| one.holder.ask(request.clone(), Vec::new(), reply);
+    let mut answers = gather(&*frozen, deadline(Instant::now(), within), ask);
+    let mut replies = Vec::new();
+    while awaited.contains(&true)
+        && let Some((index, reply)) = answers.next()
+    {
+        awaited[index] = false;
+        replies.extend(reply);
+    }
+    frozen.iter_mut().zip(awaited).for_each(|(one, awaited)| one.is_late |= awaited);
+    replies
+}
+
+/// Returns the number of notes that frozen connections of these holders heard since the last look; with `last` they hear no more of them.
+pub(crate) fn heard(frozen: &mut [FrozenBy], last: bool) -> u64 {
+    let replies = ask_in_time(frozen, &Request::Heard { last }, GATHERS_WITHIN).into_iter();
+    replies.map(|reply| if let Reply::Heard(count) = reply { count } else { 0 }).sum()
 }
 
 impl<M: Moving> Core<M> {

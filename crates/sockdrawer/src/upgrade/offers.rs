@@ -7,7 +7,7 @@ use crate::event_loop::connections::moving::Reading;
 use crate::ipc::messages::{Offer, Prepared, Said};
 use crate::ipc::packets::MAX_MESSAGE;
 use crate::ipc::yours::Yours;
-use crate::pool::moving::Holder;
+use crate::pool::moving::{Holder, heard};
 use crate::sys::{Errno, Result};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -35,12 +35,11 @@ impl Conversation<'_> {
     /// Freezes the connections that move together, once each has heard what others have sent it; and those whose peer is still to be learned,
     /// which only the successor can judge: it has the other connections of that peer.
     pub(super) fn gather(&self, prepared: &Prepared) {
-        let pools = self.together();
-        self.pools.iter().for_each(|NamedPool { name, pool, .. }| pool.freeze(&prepared.reads(name)));
-        let heard = |last| pools.iter().map(|named| named.pool.gathered(last)).sum::<u64>();
+        let freeze = |NamedPool { name, pool, .. }: &NamedPool| pool.freeze(&prepared.reads(name));
+        let mut frozen: Vec<_> = self.pools.iter().flat_map(freeze).collect();
         // After a round in which no note was heard none is under way: each was put in an inbox before the round reached that.
-        (0..MAX_ROUNDS).take_while(|_| heard(false) > 0).count();
-        heard(true);
+        (0..MAX_ROUNDS).take_while(|_| heard(&mut frozen, false) > 0).count();
+        heard(&mut frozen, true);
     }
 
     /// Offers the connections that move together, frozen since then. They become the successor's at one moment: a set that is in both processes

@@ -3,7 +3,7 @@
 use super::common::{PATIENCE, address, any_port, connect, hear, play, read, read_all, role, say, tcp};
 use super::place::{Place, config, id_of, many_sums, moved};
 use super::proxy::packet_socket;
-use super::sums::{OnRestore, add, answer, build, message};
+use super::sums::{OnRestore, add, build, message};
 use rustix::net::{SocketAddrUnix, SocketFlags, accept_with, bind, listen, shutdown};
 use sockdrawer::upgrade::Replace;
 use sockdrawer::{
@@ -477,68 +477,6 @@ fn options_of_a_listener_change_with_the_commit() {
     assert_eq!(receive_buffer(&old), before, "the one that gave up has changed nothing");
     let (new, _) = place.serve(wanted);
     assert_ne!(receive_buffer(&new), before);
-}
-
-#[test]
-fn a_loop_that_hangs_at_the_commit_stops_no_other_from_accepting() {
-    for together in [false, true] {
-        let place = Place::new("hangs");
-        let of = |number| {
-            let mut service = build(number);
-            if together {
-                service.state = service.state.together();
-            }
-            config(service)
-        };
-        let upgrade = place.upgrade().turns_within(Duration::from_millis(500)).begin().expect("it begins");
-        let old = upgrade.start("sums", of(1).listen(any_port())).expect("it starts");
-        upgrade.ready().expect("it serves");
-        let at = address(&old);
-        let mut busy = many_sums(at, 1).remove(0);
-        let upgrade = place.upgrade().begin().expect("it begins");
-        let new = upgrade.start("sums", of(2).listen(Address::Tcp(at))).expect("it starts");
-        busy.write_all(&message(b'h', 3_000)).expect("it stands");
-        assert!(old.wait(PATIENCE, |status| status.counts.bytes_in == 10));
-        let refused = upgrade.ready().expect_err("it hangs").to_string();
-        let why = "a loop of it hangs: its code has not returned for 500ms (Upgrade::turns_within)";
-        assert!(refused.ends_with(why), "{refused}");
-        drop(new);
-        let began = Instant::now();
-        // Only some of the sockets belong to the loop that hangs.
-        let served = (0..40).filter(|_| {
-            let mut client = connect(at);
-            client.set_read_timeout(Some(Duration::from_millis(20))).expect("a time");
-            client.write_all(&message(b'a', 1)).expect("it stands");
-            read(&mut client, 6).is_some()
-        });
-        assert!(served.count() > 0 && began.elapsed() < Duration::from_millis(1_500));
-        busy.write_all(&message(b'a', 1)).expect("it stands");
-        assert_eq!(answer(&mut busy, b'a'), (1, 2));
-    }
-}
-
-#[test]
-fn all_accept_while_a_loop_is_waited_for_that_is_busy_at_the_commit() {
-    let place = Place::new("busy");
-    let (old, at) = place.serve(config(build(1)).listen(any_port()));
-    let mut busy = many_sums(at, 1).remove(0);
-    let upgrade = place.upgrade().begin().expect("it begins");
-    let new = upgrade.start("sums", config(build(2)).listen(Address::Tcp(at))).expect("it starts");
-    busy.write_all(&message(b'h', 2_000)).expect("it stands");
-    assert!(old.wait(PATIENCE, |status| status.counts.bytes_in == 10));
-    let ready = std::thread::spawn(move || upgrade.ready().map(|()| upgrade));
-    let mut served = 0;
-    while !ready.is_finished() {
-        let mut client = connect(at);
-        client.set_read_timeout(Some(Duration::from_millis(20))).expect("a time");
-        client.write_all(&message(b'a', 1)).expect("it stands");
-        served += usize::from(read(&mut client, 6).is_some_and(|told| told[1] == 1));
-    }
-    drop(ready.join().expect("no panic").expect("it takes over once that is over"));
-    assert!(served > 0, "some were served meanwhile");
-    assert_eq!(add(&mut busy, 1).1, 2);
-    assert_eq!(add(&mut connect(at), 1), (2, 1));
-    drop(new);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::pool::behind::Behind;
 use crate::pool::manager::Manager;
 use crate::pool::members::Visit;
-use crate::pool::moving::{Holder, Movable};
+use crate::pool::moving::{FrozenBy, Holder, Movable};
 use crate::pool::plan::Applied;
 use crate::pool::request::{Reply, Request};
 use crate::pool::{Inherited, ListeningSockets};
@@ -359,19 +359,16 @@ impl Movable for Fake {
         books.accept((self.side, self.pool));
     }
 
-    fn freeze(&self, _: &State) {
+    fn freeze(&self, _: &State) -> Vec<FrozenBy> {
         let books = &mut self.world.state().books;
         for id in books.of((self.side, self.pool), |here| here == Here::Acts) {
             books.set(self.side, id, Here::Frozen { offered: false });
         }
+        Vec::new()
     }
 
     fn gathers(&self) -> bool {
         self.together
-    }
-
-    fn gathered(&self, _: bool) -> u64 {
-        0
     }
 
     fn thaw(&self, _: bool) {
