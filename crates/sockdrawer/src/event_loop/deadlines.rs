@@ -2,91 +2,17 @@
 //! a deadline and its keeping.
 
 use super::EventLoop;
-use super::endings::{Act, CUT_WITHIN, Endings, Ladder};
+use super::connections::ending::CountedEnd;
+use super::endings::Act;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// Pause between two looks of a loop for connections that came in since its pool began to end.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-
-/// The acts to come of a drain, purge or shutdown.
-pub(super) struct Due {
-    endings: Arc<Endings>,
-    ladder: Ladder,
-    /// The next look for connections that came in since the pool began to end: they are asked, too. None: the pool does not end by it.
-    look: Option<Instant>,
-}
-
-impl Due {
-    /// Returns when the next thing is to be done: an act, or a look (None). Looks end with the deadline, and come again when all acts are done: a
-    /// connection that comes in even later is cut at once.
-    fn next(&self) -> Option<(Instant, Option<Act>)> {
-        let act = self.ladder.next();
-        let is_first = |look: &Instant| act.is_none_or(|(at, _)| *look < at && *look < self.ladder.until);
-        self.look.filter(is_first).map(|look| (look, None)).or(act.map(|(at, act)| (at, Some(act))))
-    }
-}
-
-/// The drains, purges and shutdowns that count connections of this loop, until the time of each is over.
-#[derive(Default)]
-pub(super) struct Deadlines(Vec<Due>);
-
-impl Deadlines {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Looks from now on for connections that came in since the pool began to end; false where it does already.
-    fn look(&mut self, endings: &Arc<Endings>, own_process: bool) -> bool {
-        let kept = self.keep(endings, own_process);
-        let is_first = kept.look.is_none();
-        kept.look.get_or_insert_with(|| Instant::now() + LOOK_AGAIN);
-        is_first
-    }
-
-    /// Keeps the deadline of these from now on. `own_process`: the connection has one.
-    pub(super) fn keep(&mut self, endings: &Arc<Endings>, own_process: bool) -> &mut Due {
-        let known = self.0.iter().position(|kept| Arc::ptr_eq(&kept.endings, endings));
-        let at = known.unwrap_or_else(|| {
-            let is_over = |endings: &Endings| endings.are_over() && endings.are_closed();
-            self.0.retain(|kept| kept.look.is_some() || !is_over(&kept.endings));
-            // To let go of what the kernel has for many processes takes all CPUs for a while: by then the parent has said what came of them.
-            let close_after = if own_process { 2 * CUT_WITHIN } else { Duration::ZERO };
-            self.0.push(Due { endings: endings.clone(), ladder: endings.ladder(close_after), look: None });
-            self.0.len() - 1
-        });
-        &mut self.0[at]
-    }
-
-    pub(super) fn next(&self) -> Option<Instant> {
-        self.0.iter().filter_map(|kept| Some(kept.next()?.0)).min()
-    }
-
-    /// Takes an act that is due, or a look (None). What has neither left is forgotten.
-    fn take_due(&mut self, now: Instant) -> Option<(Arc<Endings>, Option<Act>)> {
-        let at = self.0.iter().position(|kept| kept.next().is_some_and(|(at, _)| at <= now))?;
-        let kept = &mut self.0[at];
-        let (_, act) = kept.next()?;
-        if act.is_some() {
-            kept.ladder.take(now);
-        }
-        if matches!(act, None | Some(Act::Close)) {
-            kept.look = kept.look.map(|_| now + LOOK_AGAIN);
-        }
-        let endings = kept.endings.clone();
-        if kept.next().is_none() {
-            self.0.swap_remove(at);
-        }
-        Some((endings, act))
-    }
-}
+use std::time::Instant;
 
 /// Joins the shutdown where the pool ends: every connection of this loop is asked to end.
 pub(crate) fn join_shutdown(event_loop: &mut EventLoop) {
     let Some(endings) = event_loop.shared().ending.get().cloned() else { return };
     let own_process = event_loop.connections.page.is_some();
     if event_loop.connections.deadlines.look(&endings, own_process) {
-        event_loop.connections.drain_all_counted(&endings);
+        CountedEnd::of(&mut event_loop.connections, &endings).drain_all();
     }
 }
 
@@ -95,19 +21,19 @@ pub(crate) fn keep_deadlines(event_loop: &mut EventLoop) {
     join_shutdown(event_loop);
     let now = Instant::now();
     while let Some((endings, act)) = event_loop.connections.deadlines.take_due(now) {
+        let ends_all = event_loop.shared().ending.get().is_some_and(|ending| Arc::ptr_eq(ending, &endings));
+        if act == Some(Act::Cut) && ends_all {
+            // A permit that goes back now is not given again: no loop may accept while another one ends its connections.
+            event_loop.shared().limiter.set_limit(0);
+            event_loop.cut_queues(&endings);
+            CountedEnd::of(&mut event_loop.connections, &endings).drain_all();
+        }
+        let mut counted = CountedEnd::of(&mut event_loop.connections, &endings);
         match act {
-            None => event_loop.connections.drain_all_counted(&endings),
-            Some(Act::LastWords) => event_loop.connections.last_words(&endings),
-            Some(Act::Cut) => {
-                if event_loop.shared().ending.get().is_some_and(|ending| Arc::ptr_eq(ending, &endings)) {
-                    // A permit that goes back now is not given again: no loop may accept while another one ends its connections.
-                    event_loop.shared().limiter.set_limit(0);
-                    event_loop.cut_queues(&endings);
-                    event_loop.connections.drain_all_counted(&endings);
-                }
-                event_loop.connections.cut_counted(&endings);
-            }
-            Some(Act::Close) => event_loop.connections.close_cut(),
+            None => counted.drain_all(),
+            Some(Act::LastWords) => counted.last_words(),
+            Some(Act::Cut) => counted.cut(),
+            Some(Act::Close) => counted.close_cut(),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::types::Known;
 
 pub(crate) const TYPES: Known<'_> = Known {
     methods: &[
-        ("sockdrawer::Connections", 165),
+        ("sockdrawer::Connections", 149),
         ("sockdrawer::Core", 106),
         ("sockdrawer::Driver", 47),
         ("sockdrawer::EventLoop", 57),

@@ -1,23 +1,17 @@
-//! Connections that are asked to end, and told to, by a deadline: the work that a drain, a purge and a shutdown ask of a loop, and the
-//! count of its results.
+//! The end of a connection that the control plane asks for: it is asked to end, told to, or cut.
 
 use super::Connections;
 use crate::behaviour::Callback;
 use crate::clock::deadline;
-use crate::event_loop::endings::Endings;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
 use crate::event_loop::slots::Extra;
-use crate::operation::Selector;
 use crate::protocol::Closed;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sys::Errno;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Connections that are ended between two looks at events.
-const SLICE: usize = 128;
 /// A lingering connection with more input than this many reads is taken for one that goes on sending.
 const LAST_READS: usize = 4;
 
@@ -113,117 +107,9 @@ impl Connections {
         }
     }
 
-    /// Counts the end of these connections from now on. Those that are counted already are left out.
-    pub(crate) fn count_endings(&mut self, tokens: Vec<u64>, endings: &Arc<Endings>) -> Vec<u64> {
-        let is_new = |connections: &mut Connections, token| {
-            connections.slots.find(token).is_some_and(|slot| connections.count_ending(slot, endings))
-        };
-        tokens.into_iter().filter(|token| is_new(self, *token)).collect()
-    }
-
-    fn count_ending(&mut self, slot: u32, endings: &Arc<Endings>) -> bool {
-        // The end of the connection is this process's to tell.
-        if let Some(frozen) = self.moving.offered(self.slots.at(slot)) {
-            frozen.stays = true;
-        } else if !self.take_back(slot) {
-            return false;
-        }
-        let extra = self.slots.make_extra(slot);
-        if extra.is_counted_for(endings) {
-            return false;
-        }
-        extra.endings.push(endings.clone());
-        self.deadlines.keep(endings, self.page.is_some());
-        endings.asked.fetch_add(1, SeqCst);
-        if self.slots.at(slot).flags.is(Phase::Cut) {
-            endings.closing.fetch_add(1, SeqCst);
-            endings.cut.fetch_add(1, SeqCst);
-        }
-        true
-    }
-
-    /// Asks the selected connections to end, and counts their ends.
-    pub(crate) fn drain_counted(&mut self, selector: &Selector, endings: &Arc<Endings>) {
-        let meant = self.choose(selector);
-        self.drain_in_slices(meant, endings);
-    }
-
-    /// Asks all connections to end, those that are closing already included: what they have not sent yet may not be lost in silence.
-    pub(crate) fn drain_all_counted(&mut self, endings: &Arc<Endings>) {
-        let all = self.slots.tokens();
-        self.drain_in_slices(all, endings);
-    }
-
-    fn drain_in_slices(&mut self, tokens: Vec<u64>, endings: &Arc<Endings>) {
-        let (new, endings) = (self.count_endings(tokens, endings), endings.clone());
-        self.in_slices(new, move |connections, token| {
-            // A loop that was busy until now does not begin what it has no time for.
-            if Instant::now() < endings.until { connections.drain_one(token) } else { connections.end_now(token) }
-        });
-    }
-
-    /// Ends the selected connections: their protocols may say goodbye, and have this time until all is sent.
-    pub(crate) fn purge_counted(&mut self, selector: &Selector, within: Duration, endings: &Arc<Endings>) {
-        let meant = self.choose(selector);
-        let (new, endings) = (self.count_endings(meant, endings), endings.clone());
-        self.in_slices(new, move |connections, token| {
-            let is_late = Instant::now() >= endings.until;
-            // Behind what the kernel does not take, a goodbye is not read by then.
-            let unsent = |connections: &mut Connections| {
-                connections.slots.find(token).is_some_and(|slot| connections.slots.at(slot).flags.any(Flags::UNSENT))
-            };
-            if !(endings.told.load(SeqCst) || is_late && unsent(connections))
-                && let Some(slot) = connections.slots.find(token)
-            {
-                connections.purge(slot, within);
-            }
-            if Instant::now() >= endings.until {
-                connections.end_now(token);
-            }
-        });
-    }
-
-    /// Asks a connection that stands and was not asked before; whether it was one.
-    pub(crate) fn drain_if_first(&mut self, token: u64, endings: &Arc<Endings>) -> bool {
-        let Some(slot) = self.slots.find(token) else { return false };
-        let record = self.slots.at(slot);
-        if !record.has_protocol() || record.flags.any(Flags::DRAINING) {
-            return false;
-        }
-        self.count_ending(slot, endings);
-        self.drain(slot);
-        true
-    }
-
-    /// Tells last words: protocols that wait for the rest of a message, or for a job, are told now.
-    pub(crate) fn last_words(&mut self, endings: &Arc<Endings>) {
-        let left = self.slots.having(|extra| extra.is_counted_for(endings));
-        self.in_slices(left, |connections, token| {
-            if let Some(slot) = connections.slots.find(token)
-                && connections.happens_now(slot, |connections, slot| connections.tell_draining_now(slot))
-            {
-                connections.tell_draining_now(slot);
-            }
-        });
-    }
-
-    /// Decides, now that time is up, and of all at once, which connections are cut; their sockets are closed by [`Connections::close_cut`]:
-    /// to reset one takes the kernel a millisecond for each megabyte that it has, and the deadline is kept for all.
-    pub(crate) fn cut_counted(&mut self, endings: &Arc<Endings>) {
-        let mut left = self.slots.having(|extra| extra.is_counted_for(endings));
-        left.retain(|token| !self.decide_cut(*token));
-        self.in_slices(left, Connections::end_now);
-    }
-
-    fn end_now(&mut self, token: u64) {
-        if let Some(slot) = self.slots.find(token) {
-            self.cut(slot, Closed::Purged);
-        }
-    }
-
     /// Returns true where the connection is counted as cut now: its peer is owed something. Its protocol is gone then, and its socket is reset
     /// when it is closed, also by the death of this process.
-    fn decide_cut(&mut self, token: u64) -> bool {
+    pub(super) fn decide_cut(&mut self, token: u64) -> bool {
         let Some(slot) = self.slots.find(token) else { return true };
         let flags = self.slots.at(slot).flags;
         if flags.is(Phase::Cut) {
@@ -249,17 +135,6 @@ impl Connections {
         flags.clear(Flags::PURGED);
         flags.enter(Phase::Cut);
         true
-    }
-
-    /// Closes the connections that are counted as cut.
-    pub(crate) fn close_cut(&mut self) {
-        let mut cut = self.slots.having(|extra| !extra.endings.is_empty());
-        cut.retain(|token| self.slots.at(*token as u32).flags.is(Phase::Cut));
-        self.in_slices(cut, |connections, token| {
-            if let Some(slot) = connections.slots.find(token) {
-                connections.leave(slot, true);
-            }
-        });
     }
 
     /// Ends a connection now: in order where nothing is owed to its peer, else by a reset, which is the only way to tell the peer
@@ -308,17 +183,5 @@ impl Connections {
         let mut reads = if flags.is(Phase::Lingering) { 0..LAST_READS } else { 0..0 };
         let goes_on = reads.all(|_| matches!(self.io.system.receive(socket.as_fd(), &mut self.read.pages), Ok(1..)));
         goes_on && matches!(self.io.system.peek(socket.as_fd()), Ok(1..))
-    }
-
-    /// Does something with many connections, some at a time, so that the others are not held up.
-    fn in_slices(&mut self, mut tokens: Vec<u64>, act: impl Fn(&mut Connections, u64) + Send + 'static) {
-        let rest = tokens.split_off(tokens.len().min(SLICE));
-        tokens.into_iter().for_each(|token| act(self, token));
-        if !rest.is_empty() {
-            // A loop that is going ends all of its connections anyway.
-            let _ = self.io.inbox.put(crate::event_loop::inbox::Message::Command(Box::new(move |event_loop| {
-                event_loop.connections.in_slices(rest, act)
-            })));
-        }
     }
 }

@@ -1,38 +1,25 @@
 //! Requests of the control plane about a loop's connections. Everything here runs on the loop's thread, between two events.
 
 use super::Connections;
+use super::selecting::Selecting;
 use crate::behaviour::Callback;
 use crate::event_loop::phase::Phase;
-use crate::event_loop::slot::{Flags, Slot};
-use crate::event_loop::slots::Extra;
+use crate::event_loop::slot::Flags;
 use crate::event_loop::snapshot::Snapshot;
-use crate::observe::{ConnectionState, ConnectionStatus, Event};
-use crate::operation::{Adopted, Op, Outcome, Page, Selector, Traits};
+use crate::observe::Event;
+use crate::operation::{Adopted, Op, Outcome, Selector};
 use crate::protocol::{Closed, Note, Peer, Saved, Saver, Tag, Urgency};
-use crate::sys::{Errno, monotonic_coarse};
-use std::time::{Duration, Instant};
-
-/// Returns the state of a connection with a protocol, or of a connect under way: of several states the one that says most.
-fn state(slot: &Slot) -> ConnectionState {
-    let flags = slot.flags;
-    let states = [
-        (flags.any(Flags::WORKING), ConnectionState::Working),
-        (flags.any(Flags::UNSENT), ConnectionState::Sending),
-        (flags.any(Flags::PAUSED.union(Flags::HELD)), ConnectionState::Waiting),
-        (flags.any(Flags::KEPT), ConnectionState::Receiving),
-    ];
-    let by_flags = || states.into_iter().find(|(holds, _)| *holds).map(|(_, state)| state);
-    flags.phase().name.or_else(by_flags).unwrap_or(ConnectionState::Idle)
-}
+use crate::sys::Errno;
+use std::time::Instant;
 
 impl Connections {
     /// Does an operation on the selected connections.
     pub(crate) fn apply(&mut self, op: &Op, selector: &Selector) -> Outcome {
         let mut answer = Outcome { connections: self.count(), ..Outcome::default() };
         let done = match op {
-            Op::Count => self.choose(selector).len(),
+            Op::Count => Selecting::of(self).choose(selector).len(),
             Op::List(page) => {
-                (answer.list, answer.next) = self.list(selector, *page);
+                (answer.list, answer.next) = Selecting::of(self).list(selector, *page);
                 answer.list.len()
             }
             Op::Kill => self.each(selector, |connections, token| connections.kill_one(token)),
@@ -51,7 +38,7 @@ impl Connections {
                 slots.find(token).is_some_and(|slot| io.system.set_options(slots.socket(slot), options).is_ok())
             }),
             Op::Options => {
-                answer.options = self.choose(selector).into_iter().find_map(|token| {
+                answer.options = Selecting::of(self).choose(selector).into_iter().find_map(|token| {
                     let slot = self.slots.find(token)?;
                     self.io.system.options(self.slots.socket(slot)).ok()
                 });
@@ -69,64 +56,17 @@ impl Connections {
 
     /// Acts on each selected connection. Returns the number of those for which `act` returned true.
     fn each(&mut self, selector: &Selector, mut act: impl FnMut(&mut Connections, u64) -> bool) -> usize {
-        self.choose(selector).into_iter().filter(|token| act(self, *token)).count()
+        Selecting::of(self).choose(selector).into_iter().filter(|token| act(self, *token)).count()
     }
 
     fn adopt(&mut self, selector: &Selector) -> Adopted {
         let older = selector.clone().and(!Selector::Generation(self.io.shared.switch.current().id));
         let mut adopted = Adopted::default();
-        for token in self.choose(&older) {
+        for token in Selecting::of(self).choose(&older) {
             let id = self.slots.at(token as u32).id;
             adopted.add(id, self.adopt_one(token));
         }
         adopted
-    }
-
-    /// Returns the tokens of the selected connections.
-    pub(crate) fn choose(&mut self, selector: &Selector) -> Vec<u64> {
-        let (uptime, needs_peer) = (Duration::from_nanos(monotonic_coarse()), selector.needs_peer());
-        let mut chosen = Vec::new();
-        for slot in 0..self.slots.len() {
-            if self.slots.at(slot).is_operated() && selector.takes(&self.traits(slot, uptime, needs_peer)) {
-                chosen.push(self.slots.token(slot));
-            }
-        }
-        chosen
-    }
-
-    fn traits(&mut self, slot: u32, uptime: Duration, needs_peer: bool) -> Traits<'_> {
-        let peer = if needs_peer { self.io.remote(&mut self.slots, slot) } else { None };
-        let record = self.slots.at(slot);
-        let (id, age) = (record.id, uptime.saturating_sub(Duration::from_secs(u64::from(record.opened))));
-        let table = if record.flags.is(Phase::Connecting) { self.generations.active } else { record.table };
-        let generation = self.generations.at(table).generation.id;
-        let listener = self.slots.at(slot).listener;
-        let listener = self.slots.listener(listener).map(|listener| &listener.address);
-        Traits { id, peer, age, generation, listener, tag: self.slots.extra(slot).and_then(|extra| extra.tag.as_deref()) }
-    }
-
-    /// Returns a part of the selected connections, and the number of the first that was not looked at.
-    fn list(&mut self, selector: &Selector, page: Page) -> (Vec<ConnectionStatus>, Option<u64>) {
-        let (uptime, needs_peer) = (Duration::from_nanos(monotonic_coarse()), selector.needs_peer());
-        let mut part = Vec::new();
-        for slot in 0..self.slots.len() {
-            if self.slots.at(slot).is_operated() {
-                part.push((self.slots.at(slot).id.0, slot));
-            }
-        }
-        let next = page.cut(&mut part);
-        part.retain(|(_, slot)| selector.takes(&self.traits(*slot, uptime, needs_peer)));
-        (part.into_iter().map(|(_, slot)| self.listed(slot, uptime)).collect(), next)
-    }
-
-    fn listed(&mut self, slot: u32, uptime: Duration) -> ConnectionStatus {
-        // The lessee has received and sent more.
-        let (received, sent) = self.slots.extra(slot).and_then(Extra::leased).map_or((0, 0), |leased| leased.bytes());
-        let record = self.slots.at(slot);
-        let carried = if record.flags.is(Phase::Connecting) { (0, 0) } else { (record.bytes_in, record.bytes_out) };
-        let bytes = (carried.0 + received, carried.1 + sent);
-        let (side, state, draining) = (record.side(), state(record), record.flags.any(Flags::DRAINING));
-        self.traits(slot, uptime, true).status(side, bytes, state, draining)
     }
 
     /// Publishes the connection of an event loop that only serves, before the protocol can keep it from answering.

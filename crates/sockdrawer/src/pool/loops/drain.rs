@@ -3,6 +3,8 @@
 use super::Loops;
 use super::shutdown::Shutdown;
 use crate::event_loop::EventLoop;
+use crate::event_loop::connections::ending::CountedEnd;
+use crate::event_loop::connections::selecting::Selecting;
 use crate::event_loop::deadlines;
 use crate::event_loop::endings::{CUT_WITHIN, Endings};
 use crate::event_loop::inbox::{Inbox, Message};
@@ -19,6 +21,10 @@ const PACE: Duration = Duration::from_millis(1);
 /// A connection and the loop it is in.
 type Target = (Arc<Inbox>, u64);
 
+fn counted<'a>(event_loop: &'a mut EventLoop, endings: &'a Arc<Endings>) -> CountedEnd<'a> {
+    CountedEnd::of(&mut event_loop.connections, endings)
+}
+
 impl Core<Loops> {
     pub(crate) fn drain(&self, selector: &Selector, how: Drain) -> Drained {
         let endings = Endings::within(how.deadline);
@@ -28,7 +34,7 @@ impl Core<Loops> {
             (None, Some(_)) => self.drain_at_rate(selector, moments, &endings, Shutdown::Begun),
             (None, None) => {
                 let selector = selector.clone();
-                self.ask_for_end(&endings, move |event_loop, endings| event_loop.connections.drain_counted(&selector, endings));
+                self.ask_for_end(&endings, move |event_loop, endings| counted(event_loop, endings).drain(&selector));
             }
         }
         outcome_of(self, &endings, *selector == Selector::All && how.max_connections.is_none())
@@ -36,7 +42,7 @@ impl Core<Loops> {
 
     pub(crate) fn purge(&self, selector: &Selector, within: Duration) -> Drained {
         let (endings, meant) = (Endings::within(within), selector.clone());
-        self.ask_for_end(&endings, move |event_loop, endings| event_loop.connections.purge_counted(&meant, within, endings));
+        self.ask_for_end(&endings, move |event_loop, endings| counted(event_loop, endings).purge(&meant, within));
         outcome_of(self, &endings, *selector == Selector::All)
     }
 
@@ -69,9 +75,9 @@ impl Core<Loops> {
 
     /// Asks all that match, in random order at a rate. Those that have no turn before the time for last words are told then.
     fn drain_at_rate(&self, selector: &Selector, mut moments: Moments, endings: &Arc<Endings>, unless: Shutdown) {
-        let counted = endings.clone();
-        let mut targets = self
-            .targets(selector, endings.until, move |event_loop, tokens| event_loop.connections.count_endings(tokens, &counted));
+        let ends = endings.clone();
+        let mut targets =
+            self.targets(selector, endings.until, move |event_loop, tokens| counted(event_loop, &ends).count(tokens));
         // So that a drain does not empty one loop, or one client, first.
         shuffle(&mut targets);
         for (inbox, token) in &targets {
@@ -145,7 +151,7 @@ impl Core<Loops> {
         let inboxes = self.inboxes();
         let selector = selector.clone();
         let ask = move |event_loop: &mut EventLoop| {
-            let tokens = event_loop.connections.choose(&selector);
+            let tokens = Selecting::of(&mut event_loop.connections).choose(&selector);
             take(event_loop, tokens)
         };
         self.ask_until(until.min(Instant::now() + ANSWER_WITHIN), &inboxes, ask)
@@ -177,9 +183,9 @@ fn drained_first(targets: Vec<Target>, endings: &Arc<Endings>) -> usize {
     let mut unheard: Vec<usize> = groups.iter().map(|(_, tokens)| tokens.len()).collect();
     // Nothing waits for an answer after the deadline.
     let answers = gather(groups, endings.until, |(inbox, tokens), reply: ReplyTo<usize>| {
-        let counted = endings.clone();
+        let ends = endings.clone();
         let drain = move |event_loop: &mut EventLoop| {
-            let is_first = |token: &u64| event_loop.connections.drain_if_first(*token, &counted);
+            let is_first = |token: &u64| counted(event_loop, &ends).drain_if_first(*token);
             reply.answer(tokens.into_iter().filter(is_first).count());
         };
         let _ = inbox.put(Message::Command(Box::new(drain)));

@@ -2,6 +2,8 @@
 
 use crate::admission::Limits;
 use crate::behaviour::Kind;
+use crate::event_loop::connections::ending::CountedEnd;
+use crate::event_loop::connections::selecting::Selecting;
 use crate::event_loop::delegates::Delegates;
 use crate::event_loop::endings::Endings;
 use crate::event_loop::generation::Generation;
@@ -208,13 +210,11 @@ fn run(event_loop: &mut EventLoop) -> Result<(), Errno> {
 fn listen(event_loop: &mut EventLoop, signals: &OwnedFd) {
     let Some(how) = fork::asked_to_end(signals.as_fd()) else { return };
     let Some(within) = how.within else {
-        event_loop.connections.choose(&Selector::All).into_iter().for_each(|token| event_loop.connections.drain_one(token));
+        let all = Selecting::of(&mut event_loop.connections).choose(&Selector::All);
+        all.into_iter().for_each(|token| event_loop.connections.drain_one(token));
         return;
     };
     let endings = Endings::within(within);
-    if how.at_once {
-        event_loop.connections.purge_counted(&Selector::All, within, &endings);
-    } else {
-        event_loop.connections.drain_all_counted(&endings);
-    }
+    let mut counted = CountedEnd::of(&mut event_loop.connections, &endings);
+    if how.at_once { counted.purge(&Selector::All, within) } else { counted.drain_all() }
 }

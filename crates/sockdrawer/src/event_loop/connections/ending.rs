@@ -1,0 +1,148 @@
+//! The end of many connections by one deadline: the work that a drain, a purge and a shutdown ask of a loop, and the count of its results.
+
+use super::Connections;
+use super::selecting::Selecting;
+use crate::event_loop::endings::Endings;
+use crate::event_loop::inbox::Message;
+use crate::event_loop::phase::Phase;
+use crate::event_loop::slot::Flags;
+use crate::operation::Selector;
+use crate::protocol::Closed;
+use crate::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Connections that are ended between two looks at events.
+const SLICE: usize = 128;
+
+/// The connections of a loop of which one drain, purge or shutdown counts the ends.
+pub(crate) struct CountedEnd<'a> {
+    connections: &'a mut Connections,
+    endings: &'a Arc<Endings>,
+}
+
+impl CountedEnd<'_> {
+    pub(crate) fn of<'a>(connections: &'a mut Connections, endings: &'a Arc<Endings>) -> CountedEnd<'a> {
+        CountedEnd { connections, endings }
+    }
+
+    /// Counts the end of these connections from now on. Returns those that were not counted before.
+    pub(crate) fn count(&mut self, mut tokens: Vec<u64>) -> Vec<u64> {
+        tokens.retain(|token| self.connections.slots.find(*token).is_some_and(|slot| self.count_one(slot)));
+        tokens
+    }
+
+    fn count_one(&mut self, slot: u32) -> bool {
+        let CountedEnd { connections, endings } = self;
+        // The end of the connection is this process's to tell.
+        if let Some(frozen) = connections.moving.offered(connections.slots.at(slot)) {
+            frozen.stays = true;
+        } else if !connections.take_back(slot) {
+            return false;
+        }
+        let extra = connections.slots.make_extra(slot);
+        if extra.is_counted_for(endings) {
+            return false;
+        }
+        extra.endings.push(endings.clone());
+        connections.deadlines.keep(endings, connections.page.is_some());
+        endings.asked.fetch_add(1, SeqCst);
+        if connections.slots.at(slot).flags.is(Phase::Cut) {
+            endings.closing.fetch_add(1, SeqCst);
+            endings.cut.fetch_add(1, SeqCst);
+        }
+        true
+    }
+
+    /// Asks the selected connections to end.
+    pub(crate) fn drain(&mut self, selector: &Selector) {
+        let meant = Selecting::of(self.connections).choose(selector);
+        self.drain_these(meant);
+    }
+
+    /// Asks all connections to end, those that are closing already included: what they have not sent yet may not be lost in silence.
+    pub(crate) fn drain_all(&mut self) {
+        let all = self.connections.slots.tokens();
+        self.drain_these(all);
+    }
+
+    fn drain_these(&mut self, tokens: Vec<u64>) {
+        let (new, endings) = (self.count(tokens), self.endings.clone());
+        in_slices(self.connections, new, move |connections, slot| {
+            // A loop that was busy until now does not begin what it has no time for.
+            if Instant::now() < endings.until { connections.drain(slot) } else { connections.cut(slot, Closed::Purged) }
+        });
+    }
+
+    /// Asks a connection that stands and was not asked before; whether it was one.
+    pub(crate) fn drain_if_first(&mut self, token: u64) -> bool {
+        let Some(slot) = self.connections.slots.find(token) else { return false };
+        let record = self.connections.slots.at(slot);
+        if !record.has_protocol() || record.flags.any(Flags::DRAINING) {
+            return false;
+        }
+        self.count_one(slot);
+        self.connections.drain(slot);
+        true
+    }
+
+    /// Ends the selected connections: their protocols may say goodbye, and have this time until all is sent.
+    pub(crate) fn purge(&mut self, selector: &Selector, within: Duration) {
+        let meant = Selecting::of(self.connections).choose(selector);
+        let (new, endings) = (self.count(meant), self.endings.clone());
+        in_slices(self.connections, new, move |connections, slot| {
+            let token = connections.slots.token(slot);
+            // Behind what the kernel does not take, a goodbye is not read by then.
+            let is_late = Instant::now() >= endings.until && connections.slots.at(slot).flags.any(Flags::UNSENT);
+            if !(endings.told.load(SeqCst) || is_late) {
+                connections.purge(slot, within);
+            }
+            if Instant::now() >= endings.until
+                && let Some(slot) = connections.slots.find(token)
+            {
+                connections.cut(slot, Closed::Purged);
+            }
+        });
+    }
+
+    /// Tells last words: protocols that wait for the rest of a message, or for a job, are told now.
+    pub(crate) fn last_words(&mut self) {
+        let left = self.connections.slots.having(|extra| extra.is_counted_for(self.endings));
+        in_slices(self.connections, left, |connections, slot| {
+            if connections.happens_now(slot, |connections, slot| connections.tell_draining_now(slot)) {
+                connections.tell_draining_now(slot);
+            }
+        });
+    }
+
+    /// Decides, now that time is up, and of all at once, which connections are cut; their sockets are closed by [`CountedEnd::close_cut`]:
+    /// to reset one takes the kernel a millisecond for each megabyte that it has, and the deadline is kept for all.
+    pub(crate) fn cut(&mut self) {
+        let mut left = self.connections.slots.having(|extra| extra.is_counted_for(self.endings));
+        left.retain(|token| !self.connections.decide_cut(*token));
+        in_slices(self.connections, left, |connections, slot| connections.cut(slot, Closed::Purged));
+    }
+
+    /// Closes the connections that are counted as cut, by whatever deadline.
+    pub(crate) fn close_cut(&mut self) {
+        let Connections { slots, .. } = &mut *self.connections;
+        let mut cut = slots.having(|extra| !extra.endings.is_empty());
+        cut.retain(|token| slots.at(*token as u32).flags.is(Phase::Cut));
+        in_slices(self.connections, cut, |connections, slot| connections.leave(slot, true));
+    }
+}
+
+/// Does something with many connections, as far as they are still there, some at a time, so that the others are not held up.
+fn in_slices(connections: &mut Connections, mut tokens: Vec<u64>, act: impl Fn(&mut Connections, u32) + Send + 'static) {
+    let rest = tokens.split_off(tokens.len().min(SLICE));
+    for token in tokens {
+        if let Some(slot) = connections.slots.find(token) {
+            act(connections, slot);
+        }
+    }
+    if !rest.is_empty() {
+        // A loop that is going ends all of its connections anyway.
+        let go_on = Message::Command(Box::new(move |event_loop| in_slices(&mut event_loop.connections, rest, act)));
+        let _ = connections.io.inbox.put(go_on);
+    }
+}
