@@ -50,9 +50,7 @@ pub struct Timeouts {
     /// long a connection may rest between two requests. An HTTP/2 connection has it for its first request, and is sent a ping
     /// whenever nothing came for so long. 10 s by default.
     pub head: Duration,
-    /// Timeout for taking the next part of an answer. The kernel tells of room once about a third of its buffer for the connection is free, which is up to
-    /// some MiB where the path is fast: clients that read slowly there need a longer time, or a smaller
-    /// [`send_buffer`](sockdrawer::SocketOptions::send_buffer). 30 s by default.
+    /// Time for which a client may read nothing of an answer; one that reads, however slowly, gets all. 30 s by default.
     pub write: Duration,
     /// Timeout for one more request, which is answered with `Connection: close`, on an HTTP/1.1 connection that is asked to end.
     /// 1 s by default.

@@ -8,20 +8,20 @@ use std::sync::{Arc, atomic::Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 pub(crate) struct Written {
     /// None: it was reset.
     connection: Option<Connection>,
     within: Duration,
     seen: Arc<Seen>,
-    /// While a write waits for room.
-    until: Option<Pin<Box<Sleep>>>,
+    /// While a write waits for room: until then, and the bytes that the peer had not read when the time began.
+    waits: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
 impl Written {
     pub(crate) fn new(connection: Connection, within: Duration, seen: Arc<Seen>) -> Written {
-        Written { connection: Some(connection), within, seen, until: None }
+        Written { connection: Some(connection), within, seen, waits: None }
     }
 
     fn in_time<T>(
@@ -32,10 +32,19 @@ impl Written {
         let Some(connection) = &mut self.connection else { return Poll::Ready(Err(ErrorKind::NotConnected.into())) };
         let written = write(Pin::new(&mut *connection), cx);
         if written.is_ready() {
-            self.until = None;
+            self.waits = None;
             return written;
         }
-        ready!(self.until.get_or_insert_with(|| Box::pin(sleep(self.within))).as_mut().poll(cx));
+        let (until, unread) = self.waits.get_or_insert_with(|| (Box::pin(sleep(self.within)), connection.unacknowledged()));
+        loop {
+            ready!(until.as_mut().poll(cx));
+            let still_unread = connection.unacknowledged();
+            if still_unread >= *unread {
+                break;
+            }
+            *unread = still_unread;
+            until.as_mut().reset(Instant::now() + self.within);
+        }
         let why = format!("the peer took nothing of an answer within {:?}", self.within);
         connection.info().handle().report(format!("{why}: reset"));
         self.connection.take().into_iter().for_each(Connection::abort);

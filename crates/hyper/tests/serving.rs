@@ -192,6 +192,21 @@ fn a_client_that_takes_nothing_is_reset() {
 }
 
 #[test]
+fn a_client_that_reads_slowly_goes_on() {
+    let within = Duration::from_millis(500);
+    let scene = Scene::new(Timeouts { write: within, ..FAR });
+    let mut slow = scene.client();
+    slow.0.write_all(b"GET /endless HTTP/1.1\r\nHost: app\r\n\r\n").expect("it reads");
+    let (began, mut part) = (Instant::now(), vec![0; 40_000]);
+    // The kernel has a MiB or more for the connection, and tells of room after a third of that.
+    while began.elapsed() < 6 * within {
+        slow.0.read_exact(&mut part).expect("it goes on");
+        // waits because: the client is slow.
+        std::thread::sleep(within / 10);
+    }
+}
+
+#[test]
 fn a_drain_is_told_with_the_next_answer() {
     let scene = Scene::new(FAR);
     let mut clients: Vec<Client> = (0..3).map(|_| scene.client()).collect();

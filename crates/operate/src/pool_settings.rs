@@ -286,7 +286,7 @@ pub(crate) static SETTINGS: [PoolSetting; 50] = [
         |draft, value| time(draft, value, |config, time| config.settings.linger = time),
     )
     .of(TIMES),
-    setting("flush", Kind::Time, "How long a closed connection tries to send its unsent output", "30s", |draft, value| {
+    setting("flush", Kind::Time, "How long a closed connection with unsent output waits for a peer that does not read", "30s", |draft, value| {
         time(draft, value, |config, time| config.settings.flush = time)
     })
     .of(TIMES),

@@ -111,6 +111,12 @@ impl Io {
         learned.or_else(|| self.system.peer_address(slots.socket(slot)).ok().flatten())
     }
 
+    /// Returns the number of bytes that the kernel has for the peer of a connection.
+    pub(super) fn unread(&self, slots: &mut Slots, slot: u32) -> usize {
+        // It fails only where the connection is gone.
+        self.system.unacknowledged(slots.socket(slot)).unwrap_or(0)
+    }
+
     /// Begins a connect that a protocol, or code that has a handle, asked for.
     pub(super) fn open_connecting(&self, target: &Address) -> Result<(OwnedFd, Permit), Errno> {
         // It only serves.

@@ -406,6 +406,12 @@ impl Lease {
         self.socket.clone().expect("only dropping it takes the socket")
     }
 
+    /// Returns the number of bytes that were sent and that the peer has not read.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn unacknowledged(&self) -> usize {
+        self.leased.system.unacknowledged(self.as_fd()).unwrap_or(0)
+    }
+
     /// Returns the peer; the kernel is asked for an address that is not known.
     pub(crate) fn peer(&self) -> Peer {
         let peer = &self.leased.peer;

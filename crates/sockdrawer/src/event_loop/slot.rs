@@ -25,8 +25,8 @@ pub(crate) struct Slot {
     /// Output so far. While it connects: the delay of the connect behind its schedule, in ns.
     pub(crate) bytes_out: u64,
     pub(crate) timer: Node,
-    /// The state's place in the generation's slab. While it connects, the number of its target; while it lingers, bytes
-    /// discarded so far.
+    /// The state's place in the generation's slab. While it connects, the number of its target; while it flushes, the bytes that its peer had not
+    /// read when it was looked at last; while it lingers, bytes discarded so far.
     pub(crate) state: u32,
     /// Moment at which it opened, in seconds of the clock that all processes of the machine share.
     pub(crate) opened: u32,
@@ -213,9 +213,10 @@ impl Slot {
         is_first
     }
 
-    /// Returns how many bytes went either way. Input that is left untaken is no progress: half a request that grows byte by byte is still half a request.
-    pub(crate) fn progress(&self, kept: usize) -> u64 {
-        (self.bytes_in + self.bytes_out).wrapping_sub(kept as u64)
+    /// Returns how many bytes went either way, but for those that were not taken. Input that is left untaken is no progress: half a request that grows byte
+    /// by byte is still half a request.
+    pub(crate) fn progress(&self, untaken: usize) -> u64 {
+        (self.bytes_in + self.bytes_out).wrapping_sub(untaken as u64)
     }
 
     /// Returns how late the connect was, in a loop that began at `start`, and how long it has taken.

@@ -24,7 +24,7 @@ const LOOKS: u32 = 4;
 /// A connection as it was seen last.
 #[derive(Clone, Copy)]
 pub(super) struct Seen {
-    /// Bytes that its protocol has taken, and bytes that the kernel has.
+    /// Bytes that its protocol and its peer have taken.
     pub(super) progress: u64,
     pub(super) since: Instant,
 }

@@ -246,6 +246,11 @@ impl System for Faulty {
         Kernel.has_room_once_sent(socket)
     }
 
+    fn unacknowledged(&self, socket: BorrowedFd<'_>) -> Result<usize> {
+        self.pass("unacknowledged")?;
+        Kernel.unacknowledged(socket)
+    }
+
     fn reset(&self, socket: BorrowedFd<'_>) -> Result<()> {
         self.pass("reset")?;
         Kernel.reset(socket)

@@ -166,6 +166,10 @@ impl System for Kernel {
         options::room_once_sent(socket)
     }
 
+    fn unacknowledged(&self, socket: BorrowedFd<'_>) -> Result<usize> {
+        options::unacknowledged(socket)
+    }
+
     fn reset(&self, socket: BorrowedFd<'_>) -> Result<()> {
         // TCP sends a reset for a disconnect. A Unix socket has neither.
         rustix::net::connect_unspec(socket).or_else(|_| rustix::net::shutdown(socket, Shutdown::Both))

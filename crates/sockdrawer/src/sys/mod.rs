@@ -192,6 +192,8 @@ pub(crate) trait System: Send + Sync + 'static {
     fn end_on_close(&self, socket: BorrowedFd<'_>) -> Result<()>;
     /// Has epoll tell of room only once everything that was sent has left this machine.
     fn has_room_once_sent(&self, socket: BorrowedFd<'_>) -> Result<()>;
+    /// Returns the number of bytes that were sent and that the peer has not acknowledged, of a Unix socket not read.
+    fn unacknowledged(&self, socket: BorrowedFd<'_>) -> Result<usize>;
     /// Resets the connection at once, although other descriptors of the socket are open.
     fn reset(&self, socket: BorrowedFd<'_>) -> Result<()>;
     fn set_options(&self, socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()>;

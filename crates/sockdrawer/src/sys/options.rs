@@ -141,6 +141,14 @@ pub(super) fn accept_queue(listener: BorrowedFd<'_>) -> Result<usize> {
     Ok(unsafe { info.assume_init() }.tcpi_unacked as usize)
 }
 
+/// Returns the number of bytes that were sent and that the peer has not acknowledged, of a Unix socket not read (`SIOCOUTQ`).
+pub(super) fn unacknowledged(socket: BorrowedFd<'_>) -> Result<usize> {
+    let mut count: c_int = 0;
+    // SAFETY: this ioctl writes a number to where it points, for a descriptor that is borrowed. SIOCOUTQ and TIOCOUTQ are one number.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+    if result == 0 { Ok(count.try_into().unwrap_or(0)) } else { Err(last_error()) }
+}
+
 /// Returns the process and the user at the other end of a Unix socket. The process is 0 where it is in another namespace of processes, for which
 /// rustix has no value.
 pub(super) fn peer(socket: BorrowedFd<'_>) -> Result<libc::ucred> {

@@ -53,6 +53,14 @@ impl Connection {
         &self.info
     }
 
+    /// Returns the number of bytes that the kernel has of what was written, because the peer has not acknowledged them, or at a Unix socket not read
+    /// them; 0 where the connection is gone. It tells a peer that reads slowly from one that does not read: a write waits for room, which the
+    /// kernel tells of only once about a third of its buffer is free, up to some MiB.
+    #[must_use]
+    pub fn unacknowledged(&self) -> usize {
+        self.lease.as_ref().map_or(0, Lease::unacknowledged)
+    }
+
     /// Ends the connection with a reset: the peer sees that data is missing, whereas an orderly end would look complete.
     pub fn abort(mut self) {
         if let Some(lease) = &mut self.lease {

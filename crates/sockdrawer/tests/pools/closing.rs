@@ -1,11 +1,13 @@
 //! Bytes that are written before a close arrive, whatever the peer does meanwhile, and no closed connection stays.
 
-use crate::common::{self, PATIENCE, Random, assert_empty, connect, echoes, in_time, read, read_all, reset, start};
+use crate::common::{
+    self, PATIENCE, Random, address, any_port, assert_empty, connect, echoes, in_time, read, read_all, reset, start,
+};
 use sockdrawer::{
     Closed, Closing, Config, Context, Drain, Drained, Input, Peer, Pool, Protocol, Selector, Service, Settings, Step,
     observe::Event,
 };
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixStream;
@@ -112,6 +114,59 @@ fn who_hangs_up_on_a_backlog_ends_its_connection() {
     // Its own end stays open: a Unix socket says of this neither an error nor an end of input, only that it hung up.
     stream.shutdown(Shutdown::Both).expect("it stands");
     assert_empty(&pool);
+}
+
+/// Asks for an answer and reads it in parts of so many bytes, each after this pause. Returns what came, and whether it came to its end.
+fn read_slowly(mut stream: impl Read + Write, pause: Duration, part: usize) -> (Vec<u8>, bool) {
+    stream.write_all(b"?").expect("it stands");
+    let (mut all, mut part) = (Vec::new(), vec![0; part]);
+    loop {
+        // waits because: the peer is slow.
+        std::thread::sleep(pause);
+        match stream.read(&mut part) {
+            Ok(0) => return (all, true),
+            Ok(count) => all.extend_from_slice(&part[..count]),
+            Err(_) => return (all, false),
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_reads_slowly_gets_all_of_a_closed_connection_and_one_that_stops_reading_is_cut_off() {
+    let name = format!("unix:@sockdrawer-slow-{}", std::process::id());
+    let flush = Duration::from_secs(1);
+    let config = Config::accept(answering(8_000_000, Closing::PeerMaySend)).listen(any_port()).listen(&name).loops(1);
+    let pool = Pool::start(config.settings(|settings| settings.flush = flush)).expect("starts");
+    let unix = std::os::unix::net::SocketAddr::from_abstract_name(&name[6..]).expect("a name");
+    let (began, pause) = (Instant::now(), Duration::from_millis(60));
+    std::thread::scope(|scope| {
+        let tcp = connect(address(&pool));
+        let tcp = scope.spawn(move || read_slowly(tcp, pause, 128 * 1024));
+        let unix = UnixStream::connect_addr(&unix).expect("it listens");
+        let unix = scope.spawn(move || read_slowly(unix, pause, 128 * 1024));
+        for slow in [tcp, unix] {
+            let (came, ended) = slow.join().expect("no panic");
+            assert!(ended && came == pattern(8_000_000), "{} bytes, ended: {ended}", came.len());
+        }
+    });
+    assert!(began.elapsed() > 2 * flush, "{:?}", began.elapsed());
+    let mut deaf = connect(address(&pool));
+    deaf.write_all(b"?").expect("it stands");
+    let asked = Instant::now();
+    assert!(pool.wait(PATIENCE, |status| status.counts.accepted == 3 && status.connections == 0));
+    assert!(asked.elapsed() < PATIENCE / 2 && read_all(&mut deaf).is_err(), "it was cut off after {:?}", asked.elapsed());
+}
+
+#[test]
+fn a_peer_that_reads_slowly_is_not_idle() {
+    // The kernel takes more when a third of its buffer is free: that takes longer than the timeout.
+    let config = Config::accept(Talks).loops(1).settings(|settings| {
+        settings.idle = Some(Duration::from_millis(500));
+        settings.options.send_buffer = Some(1_500_000);
+    });
+    let (pool, at) = start(config);
+    let (came, _) = read_slowly(connect(at), Duration::from_millis(60), 100_000);
+    assert_eq!((came.len(), pool.status().counts.idle), (8_000_000, 1), "idle once it has read all");
 }
 
 #[test]

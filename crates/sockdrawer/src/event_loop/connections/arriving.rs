@@ -1,6 +1,7 @@
 //! Connections that arrive from another process: they are restored, and nothing of them is touched until they are here for good.
 
 use super::Connections;
+use super::idle::IdleWatch;
 use super::marks::marked;
 use super::moving::ListenerStates;
 use super::passing::Pair;
@@ -79,12 +80,12 @@ impl Connections {
             self.io.inbox.room(token);
         }
         if let Some(time) = moved.idle {
-            let progress = self.slots.at(slot).progress(self.kept.bytes(slot).len());
+            let progress = IdleWatch::of(self).progress(slot);
             self.timers.was_idle(slot, progress, Duration::from_nanos(time));
         }
         let seen = self.timers.seen(slot).filter(|_| moved.idle.is_some());
         self.tell_restored(slot);
-        self.idle_goes_on(slot, seen);
+        IdleWatch::of(self).go_on(slot, seen);
         notes.into_iter().for_each(|note| self.note(token, note, Urgency::Delivered));
         token
     }

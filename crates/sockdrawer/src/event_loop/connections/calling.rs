@@ -1,6 +1,7 @@
 //! Calls of a protocol: what it sees of its connection, and doing as its step says.
 
 use super::Connections;
+use super::idle::IdleWatch;
 use crate::behaviour::{Answer, Callback, More, Table};
 use crate::event_loop::SCRATCH_BYTES;
 use crate::event_loop::phase::Phase;
@@ -59,7 +60,7 @@ impl Connections {
             Timer::Off if self.slots.at(slot).flags.any(Flags::IDLE) => {}
             Timer::Off => {
                 self.timers.clear(&mut self.slots, slot);
-                self.begin_idle(slot);
+                IdleWatch::of(self).begin(slot);
             }
             Timer::At(at) => self.timers.set(&mut self.slots, slot, at, now.get().unwrap_or_else(Instant::now)),
         }
@@ -277,10 +278,9 @@ impl Connections {
             self.idle_due(slot, now);
         } else if record.has_protocol() {
             self.callback(slot, Callback::Timeout);
-            self.begin_idle(slot);
+            IdleWatch::of(self).begin(slot);
         } else if record.flags.is(Phase::Flushing) {
-            // Its time is up, and something is unsent still.
-            self.cut(slot, Closed::Purged);
+            self.flush_due(slot, now);
         } else {
             self.leave(slot, false);
         }

@@ -43,7 +43,7 @@ impl Connections {
         }
         // The protocol has left its generation, which may be gone: the times of the generation in force apply.
         let flush = self.generations.active_settings().flush;
-        self.start_closing(slot, flush);
+        self.start_closing(slot, flush, true);
     }
 
     /// Does the usual end: all is sent, the peer is silent, and only the slot knows of the connection.
@@ -81,8 +81,9 @@ impl Connections {
         }
     }
 
-    /// Starts to close a connection whose protocol is gone: what is left is sent, then the socket lingers.
-    pub(super) fn start_closing(&mut self, slot: u32, flush: Duration) {
+    /// Starts to close a connection whose protocol is gone: what is left is sent, then the socket lingers. It has this time to send it; where its
+    /// peer `may_read` for longer, until nothing more was read for that time.
+    pub(super) fn start_closing(&mut self, slot: u32, flush: Duration, may_read: bool) {
         let flags = &mut self.slots.at(slot).flags;
         flags.enter(Phase::Flushing);
         flags.clear(Flags::PAUSED.union(Flags::HELD).union(Flags::FULL).union(Flags::BACKED_UP));
@@ -94,9 +95,26 @@ impl Connections {
         if !self.slots.at(slot).flags.any(Flags::UNSENT) {
             return self.all_sent(slot);
         }
+        self.slots.at(slot).state = if may_read { self.unread(slot) } else { 0 };
         let now = Instant::now();
         self.timers.set(&mut self.slots, slot, deadline(now, flush), now);
         self.settle(slot, false);
+    }
+
+    /// Returns the number of bytes that the peer of a closing connection has not taken yet.
+    fn unread(&mut self, slot: u32) -> u32 {
+        u32::try_from(self.unsent.bytes(slot).len() + self.io.unread(&mut self.slots, slot)).unwrap_or(u32::MAX)
+    }
+
+    /// Cuts a closing connection off, unless its peer has read since it was looked at last.
+    pub(super) fn flush_due(&mut self, slot: u32, now: Instant) {
+        let unread = self.unread(slot);
+        if unread >= self.slots.at(slot).state {
+            return self.cut(slot, Closed::Purged);
+        }
+        self.slots.at(slot).state = unread;
+        let flush = self.generations.active_settings().flush;
+        self.timers.set(&mut self.slots, slot, deadline(now, flush), now);
     }
 
     /// Tells the peer that all was sent that ever will be.

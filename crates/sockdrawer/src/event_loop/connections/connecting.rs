@@ -1,6 +1,7 @@
 //! Connections that are being made: a slot each while the handshake runs, and what becomes of it.
 
 use super::Connections;
+use super::idle::IdleWatch;
 use crate::behaviour::Callback;
 use crate::clock::deadline;
 use crate::event_loop::inbox::Asker;
@@ -191,7 +192,7 @@ impl Connections {
         let shaking = self.connects.shaking;
         if let Some(slot) = self.slots.with_protocol(token) {
             // It is watched since the connect began.
-            self.begin_idle(slot);
+            IdleWatch::of(self).begin(slot);
         }
         let Some(asker) = asker else {
             self.connects.wait_for_handshake(before);

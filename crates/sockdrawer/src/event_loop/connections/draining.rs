@@ -99,9 +99,10 @@ impl Connections {
         if self.slots.at(slot).has_protocol() {
             self.forget_protocol(slot, Closed::Purged);
             self.slots.at(slot).flags.set(Flags::PURGED);
-            self.start_closing(slot, within);
+            self.start_closing(slot, within, false);
         } else if self.slots.at(slot).flags.is(Phase::Flushing) {
             // The connection was closing by itself, with more patience; a lingering one has less already.
+            self.slots.at(slot).state = 0;
             let now = Instant::now();
             self.timers.set(&mut self.slots, slot, deadline(now, within), now);
         }

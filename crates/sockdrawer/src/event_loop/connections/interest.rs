@@ -1,6 +1,7 @@
 //! The events of a connection that epoll is asked for.
 
 use super::Connections;
+use super::idle::IdleWatch;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
 use crate::sys::Interest;
@@ -53,7 +54,7 @@ impl Connections {
         }
         let token = self.slots.token(slot);
         match self.io.watch(token, self.slots.at(slot), interest) {
-            Ok(true) => self.begin_idle(slot),
+            Ok(true) => IdleWatch::of(self).begin(slot),
             Ok(false) => {}
             // ENOMEM, ENOSPC (max_user_watches): the connection cannot be served.
             Err(errno) => self.fail(slot, errno),

@@ -1,6 +1,7 @@
 //! Connections that move to another process: they are frozen, epoll does not know them, nothing is read, written or called.
 
 use super::Connections;
+use super::idle::IdleWatch;
 use super::marks::marks;
 use super::slices::Slices;
 use crate::event_loop::io::Io;
@@ -375,7 +376,7 @@ impl Connections {
         let tag = extra.and_then(|extra| extra.tag.as_ref()).map(|tag| tag.to_string());
         let wake_below = extra.and_then(|extra| extra.wake_below);
         let peer = extra.and_then(|extra| extra.remote.as_ref()).map(|remote| remote.to_string());
-        let progress = self.slots.at(slot).progress(self.kept.bytes(slot).len());
+        let progress = IdleWatch::of(self).progress(slot);
         let seen = self.timers.seen(slot).filter(|seen| seen.progress == progress);
         let idle = seen.map(|seen| self.timers.idle_for(self.slots.at(slot), seen));
         let idle = idle.map(|idle| idle.as_nanos().try_into().unwrap_or(u64::MAX));
@@ -449,7 +450,7 @@ impl Connections {
             self.resume(slot);
         }
         self.settle(slot, false);
-        self.idle_goes_on(slot, seen);
+        IdleWatch::of(self).go_on(slot, seen);
         for later in later {
             match later {
                 Later::Note(note) => self.note(token, note, Urgency::Delivered),
