@@ -51,7 +51,7 @@ use dialer::Dialer;
 use endings::Endings;
 use inbox::{Asker, Inbox, Message};
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -92,6 +92,13 @@ pub(crate) struct EventLoop {
     /// Moment by which turns end, whether anything happens or not.
     pub(crate) turn_until: Option<Instant>,
     pub(crate) stopping: bool,
+}
+
+/// The way of connections into a loop, and from there to where else they run.
+pub(crate) struct Intake<'a> {
+    pub(crate) connections: &'a mut Connections,
+    acceptor: &'a mut Acceptor,
+    placement: &'a mut Option<Arc<dyn Placement>>,
 }
 
 impl EventLoop {
@@ -148,6 +155,16 @@ impl EventLoop {
     /// Makes what it waits with. Before that, only its own thread may have its inbox.
     pub(crate) fn awaken(&mut self) -> Result<(), Errno> {
         self.connections.io.awaken()
+    }
+
+    #[inline(always)]
+    pub(crate) fn intake(&mut self) -> Intake<'_> {
+        Intake { connections: &mut self.connections, acceptor: &mut self.acceptor, placement: &mut self.placement }
+    }
+
+    /// Returns the descriptors that this loop itself has open, beside sockets.
+    pub(crate) fn descriptors(&self) -> Result<[RawFd; 2], Errno> {
+        Ok([self.connections.io.epoll.as_fd().as_raw_fd(), self.connections.io.inbox.wake.event()?.as_raw_fd()])
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -217,10 +234,10 @@ impl EventLoop {
             match (ready.token >> 32, ready.token) {
                 (0, INBOX_TOKEN) => {}
                 (0, noticed) if noticed >= NOTICED => self.noticed |= 1 << (noticed - NOTICED),
-                (0, listener) => self.accept_event(listener, events.len()),
+                (0, listener) => self.intake().accept_event(listener, events.len()),
                 (_, token) => {
                     if let Some(incoming) = self.connections.event(token, ready) {
-                        self.arrive(incoming);
+                        self.intake().arrive(incoming);
                     }
                     if dials && !self.acceptor.has_unplaced() {
                         self.connector.redial(&mut self.connections);
@@ -252,7 +269,7 @@ impl EventLoop {
         if std::mem::take(&mut self.connections.descriptor_freed) {
             self.acceptor.descriptor_freed();
         }
-        self.acceptor_turn();
+        self.intake().acceptor_turn();
         if self.acceptor.has_unplaced() {
             self.connector.wait_for_places();
         } else {
@@ -320,7 +337,7 @@ impl EventLoop {
                 }
                 Some(Message::Connected(token, result)) => self.connections.tell_asker(Asker::Connection(token), result),
                 Some(Message::Room(token)) => self.connections.room(token),
-                Some(Message::Adopt(incoming)) => self.arrive(incoming),
+                Some(Message::Adopt(incoming)) => self.intake().arrive(incoming),
                 Some(Message::Returned(returned)) => self.connections.came_back(returned),
                 Some(Message::Command(command)) => {
                     let since = *commanded_since.get_or_insert_with(Instant::now);

@@ -7,7 +7,7 @@ use super::inbox::Inbox;
 use super::incoming::Incoming;
 use super::notifier::Notifier;
 use super::worker::Workers;
-use super::{EventLoop, user_code};
+use super::{Intake, user_code};
 use crate::admission::Admission;
 use crate::config::Config;
 use crate::ipc::shared_counters::{MAX_LOOPS, SharedCounters};
@@ -74,9 +74,9 @@ pub(crate) struct Basis {
 
 /// Finds each new connection its place to run.
 pub(crate) trait Placement: Send + Sync {
-    /// Takes the incoming connection away, or gives it back with [`EventLoop::place_later`] where the system has nothing for it now. Called on the
-    /// thread of `event_loop`; the control plane may be waiting for that thread, so it must not wait for the control plane.
-    fn place(&self, event_loop: &mut EventLoop, incoming: Incoming);
+    /// Takes the incoming connection away, or gives it back with [`Intake::place_later`] where the system has nothing for it now. Called on the
+    /// thread of that loop; the control plane may be waiting for that thread, so it must not wait for the control plane.
+    fn place(&self, intake: &mut Intake<'_>, incoming: Incoming);
 
     /// Returns the inboxes of event loops that run connections it placed.
     fn inboxes(&self) -> Vec<Arc<Inbox>> {

@@ -4,7 +4,7 @@ use super::programs::Programs;
 use crate::behaviour::Kind;
 use crate::event_loop::generation::Generation;
 use crate::event_loop::incoming::Incoming;
-use crate::event_loop::{EventLoop, Placement};
+use crate::event_loop::{EventLoop, Intake, Placement};
 use crate::ipc::child_page::ChildPage;
 use crate::ipc::shared_counters::{MAX_CHILDREN, SharedCounters};
 use crate::limit::peer_counts::PeerCounts;
@@ -126,14 +126,14 @@ impl ChildTable {
     }
 
     /// Returns the descriptors that the next child is to close. A program closes all but its connection.
-    fn inherited(&mut self, generation: &Generation, event_loop: &EventLoop) -> &[(u32, u32)] {
+    fn inherited(&mut self, generation: &Generation, intake: &Intake<'_>) -> &[(u32, u32)] {
         if generation.kind == Kind::Program {
             return &[];
         }
         let chunks = if self.programs > 0 { &self.chunks[..] } else { &[] };
         let children = chunks.iter().flat_map(|chunk| chunk.iter()).flatten();
         let connections = children.filter_map(|child| child.connection.as_ref()).map(AsRawFd::as_raw_fd);
-        self.inherited.refresh(event_loop.unplaced().chain(connections).chain(self.connections.lingering()))
+        self.inherited.refresh(intake.unplaced().chain(connections).chain(self.connections.lingering()))
     }
 
     /// Makes room for more children. Not a part of what places a child: its chunk is on the stack for a moment, and a fork costs copies of what is on
@@ -427,22 +427,22 @@ impl Children {
 }
 
 impl Placement for Children {
-    fn place(&self, event_loop: &mut EventLoop, incoming: Incoming) {
-        let (generation, id) = match event_loop.connections.join() {
+    fn place(&self, intake: &mut Intake<'_>, incoming: Incoming) {
+        let (generation, id) = match intake.connections.join() {
             Ok(joined) => joined,
             Err(panicked) => {
-                event_loop.counters().panics().add(1);
-                event_loop.counters().closed().add(1);
-                return event_loop.shared().tell(&Event::ServicePanicked { message: panicked.0 });
+                intake.connections.io.counters.panics().add(1);
+                intake.connections.io.counters.closed().add(1);
+                return intake.connections.io.shared.tell(&Event::ServicePanicked { message: panicked.0 });
             }
         };
         let child_slot = match self.free_slot() {
             Ok(child_slot) => child_slot,
-            Err(errno) => return self.not_placed(event_loop, incoming, &generation, errno),
+            Err(errno) => return self.not_placed(intake, incoming, &generation, errno),
         };
         child_slot.page.open();
         let mut table = lock(&self.table);
-        let inherited = table.inherited(&generation, event_loop);
+        let inherited = table.inherited(&generation, intake);
         match fork::fork() {
             // The child has nothing of what is locked, and never returns from here.
             Ok(Forked::Child) => {
@@ -476,18 +476,18 @@ impl Placement for Children {
                 child_slot.page.clear();
                 table.free.push(child_slot);
                 drop(table);
-                self.not_placed(event_loop, incoming, &generation, errno);
+                self.not_placed(intake, incoming, &generation, errno);
             }
         }
     }
 }
 
 impl Children {
-    fn not_placed(&self, event_loop: &mut EventLoop, incoming: Incoming, generation: &Generation, errno: Errno) {
+    fn not_placed(&self, intake: &mut Intake<'_>, incoming: Incoming, generation: &Generation, errno: Errno) {
         if generation.leave() {
-            event_loop.shared().tell(&Event::GenerationEnded(generation.id));
+            intake.connections.io.shared.tell(&Event::GenerationEnded(generation.id));
         }
-        event_loop.place_later(incoming, errno);
+        intake.place_later(incoming, errno);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::event_loop::inbox::{Inbox, Message};
 use crate::event_loop::incoming::Incoming;
 use crate::event_loop::snapshot::SnapshotCell;
-use crate::event_loop::{EventLoop, Placement, Shared, user_code};
+use crate::event_loop::{EventLoop, Intake, Placement, Shared, user_code};
 use crate::observe::counters::Counters;
 use crate::observe::{ConnectionStatus, Counts};
 use crate::operation::Selector;
@@ -128,7 +128,7 @@ impl Threads {
             while event_loop.connections.count() == 0 && gone(event_loop) != served {
                 served = gone(event_loop);
                 match self.rest(own) {
-                    Some(incoming) => event_loop.adopt_incoming(incoming),
+                    Some(incoming) => event_loop.intake().adopt_incoming(incoming),
                     None => {
                         // Generations that were retired while it served are let go of.
                         event_loop.connections.look_at_switch();
@@ -189,25 +189,25 @@ impl Threads {
 }
 
 impl Placement for Threads {
-    fn place(&self, event_loop: &mut EventLoop, mut incoming: Incoming) {
-        if event_loop.connections.gives_all_away() {
+    fn place(&self, intake: &mut Intake<'_>, mut incoming: Incoming) {
+        if intake.connections.gives_all_away() {
             // This thread runs nothing else: a second one is not needed.
-            return event_loop.adopt_incoming(incoming);
+            return intake.adopt_incoming(incoming);
         }
         loop {
             let mut served = lock(&self.pool);
             if served.stopped {
-                return event_loop.counters().closed().add(1);
+                return intake.connections.io.counters.closed().add(1);
             }
             let Some(idle) = served.idle.pop() else {
                 // A connection with a permit has a thread. Where there are as many threads as permits, one has just given its own back.
-                let limiter = &event_loop.shared().limiter;
+                let limiter = &intake.connections.io.shared.limiter;
                 if served.all.len() >= limiter.limit().max(limiter.taken()) {
                     return served.waiting.push_back(incoming);
                 }
-                let started = self.start(&mut served, event_loop.shared(), incoming);
+                let started = self.start(&mut served, &intake.connections.io.shared, incoming);
                 drop(served);
-                return started.unwrap_or_else(|(incoming, errno)| event_loop.place_later(incoming, errno));
+                return started.unwrap_or_else(|(incoming, errno)| intake.place_later(incoming, errno));
             };
             // The thread's wake-up may run at once, and wants the lock.
             drop(served);

@@ -7,7 +7,6 @@ pub(crate) const TYPES: Known<'_> = Known {
         ("sockdrawer::Connections", 149),
         ("sockdrawer::Core", 106),
         ("sockdrawer::Driver", 47),
-        ("sockdrawer::EventLoop", 57),
     ],
     files: &[
         ("catalog::Client", 3),
@@ -18,7 +17,6 @@ pub(crate) const TYPES: Known<'_> = Known {
         ("sockdrawer::Conversation", 3),
         ("sockdrawer::Core", 17),
         ("sockdrawer::Driver", 3),
-        ("sockdrawer::EventLoop", 3),
         ("trial::Changer", 5),
         ("trial::Report", 3),
         ("trial::Trial", 3),

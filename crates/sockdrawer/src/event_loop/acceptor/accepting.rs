@@ -3,7 +3,7 @@
 use super::{Accepted, Accepting, LoopSocket, Retiring, STARVED};
 use crate::admission::AcceptState;
 use crate::admission::Capacity;
-use crate::event_loop::EventLoop;
+use crate::event_loop::Intake;
 use crate::event_loop::connections::Connections;
 use crate::event_loop::generations::Generations;
 use crate::event_loop::inbox::Message;
@@ -42,7 +42,7 @@ fn set_stale_options(io: &Io, generations: &mut Generations, read: &mut ReadBuff
 }
 
 /// Waits on where only descriptors are free that are left to the rest of the program.
-fn lacks_descriptors(EventLoop { acceptor, connections, .. }: &mut EventLoop) -> bool {
+fn lacks_descriptors(Intake { acceptor, connections, .. }: &mut Intake<'_>) -> bool {
     let next = || connections.io.epoll.as_fd().try_clone_to_owned();
     let spared_from = acceptor.spared_from;
     let lacks = spared_from != RawFd::MAX && next().map_or(true, |next| next.as_raw_fd() >= spared_from);
@@ -52,7 +52,7 @@ fn lacks_descriptors(EventLoop { acceptor, connections, .. }: &mut EventLoop) ->
     lacks
 }
 
-impl EventLoop {
+impl Intake<'_> {
     /// Accepts from a socket from now on.
     pub(crate) fn take_socket(&mut self, socket: Arc<ListenSocket>, listener: Arc<ListenerState>) {
         self.acceptor.take_socket(&self.connections.io, socket, listener);
@@ -126,7 +126,7 @@ impl EventLoop {
         // Taken out meanwhile, because counting it for each connection would cost a forking process a copied page.
         let Some(placement) = self.placement.take() else { return self.adopt_incoming(incoming) };
         placement.place(self, incoming);
-        self.placement = Some(placement);
+        *self.placement = Some(placement);
     }
 
     /// Takes a connection into this loop.
@@ -152,24 +152,19 @@ impl EventLoop {
     /// Returns true where admission is asked about a connection from this listener only when its service has learned its peer's address.
     fn judges_later(&mut self, listener: Option<&Arc<ListenerState>>) -> bool {
         // A service that panics is met again, and told, when the connection opens.
-        let Connections { io, generations, read, .. } = &mut self.connections;
+        let Connections { io, generations, read, .. } = &mut *self.connections;
         self.acceptor.view.asks_after && generations.refresh(io, read).is_ok() && generations.learns_peers_at(listener)
     }
 
     /// Enters a connection whose peer's address is known. Admission is not asked here where the service learns its peer's address.
     fn enter_named(&mut self, slot: u32, peer: &Peer, learns: bool) {
         self.connections.enter(slot, peer);
-        let Connections { slots, generations, .. } = &mut self.connections;
+        let Connections { slots, generations, .. } = &mut *self.connections;
         let record = slots.at(slot);
         if learns && record.is_taken() && !generations.at(record.table).learns_peer_address {
             // A generation without such a layer came into force meanwhile.
             self.count_peers();
         }
-    }
-
-    /// Returns the descriptors that this loop itself has open, beside sockets.
-    pub(crate) fn descriptors(&self) -> Result<[RawFd; 2], Errno> {
-        Ok([self.connections.io.epoll.as_fd().as_raw_fd(), self.connections.io.inbox.wake.event()?.as_raw_fd()])
     }
 
     /// Does the acceptor's part of a turn: room that came free, the end of a pause, sockets that are to go.
@@ -264,13 +259,13 @@ impl EventLoop {
         if (self.acceptor.refusing.is_some() | here.listener.is_refusing())
             && let Some(reject) = self.acceptor.refuses_at(index)
         {
-            return self.acceptor.turn_away(&mut self.connections, index, (&reject, RejectReason::Refusing));
+            return self.acceptor.turn_away(self.connections, index, (&reject, RejectReason::Refusing));
         }
         if let Err(room) = self.acceptor.take_room(&self.connections.io, index) {
-            return self.acceptor.without_room(&mut self.connections, index, room);
+            return self.acceptor.without_room(self.connections, index, room);
         }
         if self.acceptor.view.asks_before
-            && let Some(not_taken) = self.acceptor.hold_or_reject(&mut self.connections, index)
+            && let Some(not_taken) = self.acceptor.hold_or_reject(self.connections, index)
         {
             return not_taken;
         }
@@ -311,7 +306,7 @@ impl EventLoop {
     fn accepted_after_all(&mut self, index: usize, slot: u32, (stale, is_spared): (bool, bool)) {
         self.acceptor.accepted_again(&self.connections.io, index, is_spared);
         if stale {
-            let Connections { io, generations, read, slots, .. } = &mut self.connections;
+            let Connections { io, generations, read, slots, .. } = &mut *self.connections;
             set_stale_options(io, generations, read, slots.socket(slot));
         }
     }
@@ -372,7 +367,7 @@ impl EventLoop {
             self.acceptor.accepted_again(&self.connections.io, index, is_spared);
         }
         if stale {
-            let Connections { io, generations, read, .. } = &mut self.connections;
+            let Connections { io, generations, read, .. } = &mut *self.connections;
             set_stale_options(io, generations, read, socket.as_fd());
         }
     }
@@ -465,7 +460,7 @@ impl EventLoop {
                 }
                 left -= 1;
                 if let Some(reject) = self.acceptor.refuses_at(index) {
-                    self.acceptor.turn_away(&mut self.connections, index, (&reject, RejectReason::Refusing));
+                    self.acceptor.turn_away(self.connections, index, (&reject, RejectReason::Refusing));
                     if matches!(self.acceptor.state, Accepting::Starved(_)) {
                         break;
                     }
@@ -474,7 +469,7 @@ impl EventLoop {
                 match self.acceptor.take_room(&self.connections.io, index) {
                     Ok(()) => _ = self.accept(index),
                     Err(room) => match self.acceptor.rejects_without_room(&self.connections.io, index, room) {
-                        Some((reject, reason)) => _ = self.acceptor.turn_away(&mut self.connections, index, (&reject, reason)),
+                        Some((reject, reason)) => _ = self.acceptor.turn_away(self.connections, index, (&reject, reason)),
                         // This holds while suspended, too: connections that wait here have been let in.
                         None if room == Capacity::ListenerFull => {
                             let listener = self.acceptor.sockets.at(index).listener.clone();

@@ -5,7 +5,7 @@ use super::idle::IdleWatch;
 use super::marks::marked;
 use super::moving::ListenerStates;
 use super::passing::Pair;
-use crate::event_loop::EventLoop;
+use crate::event_loop::Intake;
 use crate::event_loop::incoming::{Arrival, Incoming};
 use crate::event_loop::landing::Arrived;
 use crate::event_loop::phase::Phase;
@@ -123,7 +123,7 @@ impl Connections {
     }
 }
 
-impl EventLoop {
+impl Intake<'_> {
     /// Seats those of the arrivals that are this process's from now on; the others are forgotten. Their permits are taken already. Returns
     /// the address at which each came in.
     pub(crate) fn seat_arrivals(&mut self, yours: Yours, listeners: &ListenerStates, together: bool) -> Vec<Option<String>> {
@@ -158,14 +158,14 @@ impl EventLoop {
                     relay.into_iter().for_each(|other| _ = sides.insert(id, (token, other)));
                 }
                 Some(placement) => {
-                    let Connections { io, generations, .. } = &mut self.connections;
+                    let Connections { io, generations, .. } = &mut *self.connections;
                     generations.forget(io, arrived.table, arrived.state);
                     placement.place(self, arrived.on_its_way(permit, notes, together));
                 }
             }
         }
         self.connections.join_arrivals(&sides);
-        let Connections { io, generations, landing, .. } = &mut self.connections;
+        let Connections { io, generations, landing, .. } = &mut *self.connections;
         landing.forget_all(io, generations);
         seated
     }
@@ -173,7 +173,7 @@ impl EventLoop {
     /// Seats a connection of another program here, where it was placed.
     #[cold]
     pub(in crate::event_loop) fn seat_placed(&mut self, incoming: Incoming, arrival: Arrival) {
-        let (Arrival { record, notes, together }, connections) = (arrival, &mut self.connections);
+        let (Arrival { record, notes, together }, connections) = (arrival, &mut *self.connections);
         let id = record.id;
         connections.timers.look_at_clock();
         let Connections { landing, io, generations, read, .. } = &mut *connections;

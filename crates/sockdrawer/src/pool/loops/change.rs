@@ -5,7 +5,6 @@ use crate::admission::AcceptState;
 use crate::clock::deadline;
 use crate::config::{Config, Endpoint};
 use crate::error::Error;
-use crate::event_loop::EventLoop;
 use crate::event_loop::dialer::Dialer;
 use crate::event_loop::generation::Generation;
 use crate::event_loop::inbox::{Inbox, Message};
@@ -36,7 +35,7 @@ impl Core<Loops> {
         let shared = &self.own.shared;
         if !is_same_policy(&*control.config.admission, &*wanted.admission) {
             shared.set_admission(wanted.admission.clone());
-            control.running().for_each(|running| running.command(|event_loop| event_loop.policy_changed()));
+            control.running().for_each(|running| running.command(|event_loop| event_loop.intake().policy_changed()));
         }
         *lock(&shared.observer) = wanted.observer.clone();
         // A worker that died in this moment and cannot be started is the supervisor's matter.
@@ -49,7 +48,7 @@ impl Core<Loops> {
         for running in control.running() {
             running.inbox.set_bound(wanted.inbox);
             if control.config.spare != wanted.spare {
-                running.command(|event_loop| event_loop.policy_changed());
+                running.command(|event_loop| event_loop.intake().policy_changed());
             }
             if control.config.capacity != wanted.capacity {
                 let capacity = warm(wanted);
@@ -100,7 +99,7 @@ impl Core<Loops> {
         self.balanced(control);
         for running in control.running() {
             let accept_state = control.accept_state.clone();
-            running.command(move |event_loop| event_loop.set_accept_state(&accept_state));
+            running.command(move |event_loop| event_loop.intake().set_accept_state(&accept_state));
         }
         self.ask_until(until, &Core::members_inboxes(control), |_| ());
     }
@@ -108,7 +107,7 @@ impl Core<Loops> {
     /// Listeners were opened or closed; when this returns, every loop knows that has answered within this time.
     pub(crate) fn listener_states_changed(&self, control: &Control<Loops>, within: Duration) {
         let until = deadline(Instant::now(), within);
-        self.ask_until(until, &Core::members_inboxes(control), EventLoop::policy_changed);
+        self.ask_until(until, &Core::members_inboxes(control), |event_loop| event_loop.intake().policy_changed());
     }
 
     pub(super) fn members_inboxes(control: &Control<Loops>) -> Vec<Arc<Inbox>> {
@@ -152,7 +151,7 @@ impl Core<Loops> {
         for _ in 0..2 {
             let mut inboxes = Core::members_inboxes(control);
             inboxes.extend(self.own.shared.placement.iter().flat_map(|placement| placement.inboxes()));
-            self.ask(&inboxes, |event_loop| event_loop.count_peers());
+            self.ask(&inboxes, |event_loop| event_loop.intake().count_peers());
         }
     }
 

@@ -37,7 +37,7 @@ impl Core<Loops> {
             let running = owners.iter().filter_map(|owner| control.members.get(*owner)?.running.as_ref());
             running.for_each(|running| {
                 let (socket, retiring) = (socket.clone(), retiring.clone());
-                running.command(move |event_loop| event_loop.retire_socket(&socket, &retiring));
+                running.command(move |event_loop| event_loop.intake().retire_socket(&socket, &retiring));
             });
         }
     }

@@ -182,7 +182,7 @@ impl Members for Loops {
             // A change may have come meanwhile.
             event_loop.connections.look_at_switch();
             if accept_state != AcceptState::Open {
-                event_loop.set_accept_state(&accept_state);
+                event_loop.intake().set_accept_state(&accept_state);
             }
         });
     }
@@ -248,7 +248,7 @@ impl Members for Loops {
             let running = member.running.as_ref();
             if let Some(running) = running {
                 running.command(move |event_loop| {
-                    sockets.into_iter().for_each(|socket| event_loop.take_socket(socket, state.clone()));
+                    sockets.into_iter().for_each(|socket| event_loop.intake().take_socket(socket, state.clone()));
                 });
             }
             running.is_some()
@@ -260,7 +260,7 @@ impl Members for Loops {
         for (member, sockets) in from {
             let sockets: Vec<_> = sockets.iter().map(|socket| entry.listener.sockets[*socket].clone()).collect();
             let command = move |event_loop: &mut crate::event_loop::EventLoop| {
-                sockets.iter().for_each(|socket| event_loop.release_socket(socket));
+                sockets.iter().for_each(|socket| event_loop.intake().release_socket(socket));
             };
             member.running.iter().for_each(|running| running.command(command.clone()));
         }

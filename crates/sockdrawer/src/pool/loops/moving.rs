@@ -110,7 +110,9 @@ fn answer(event_loop: &mut EventLoop, request: Request, sockets: Vec<OwnedFd>) -
         }
         Request::LetGo(restored) => Reply::LetGo(connections.let_go(&restored)),
         Request::Restore(records) => Reply::Restored(connections.restore_arrivals(records, sockets)),
-        Request::Seat { yours, listeners, together } => Reply::Seated(event_loop.seat_arrivals(yours, &listeners, together)),
+        Request::Seat { yours, listeners, together } => {
+            Reply::Seated(event_loop.intake().seat_arrivals(yours, &listeners, together))
+        }
         Request::Release => {
             connections.release();
             Reply::Done

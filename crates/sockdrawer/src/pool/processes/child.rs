@@ -164,7 +164,7 @@ fn serve(template: &ChildTemplate, child: NewChild<'_>, page: ChildPage) -> Resu
     // However this process dies, its peer does not take that for an orderly end. It fails where the connection is gone already.
     let resets = Kernel.reset_on_close(socket.as_fd()).is_ok();
     event_loop.connections.page = Some(page).filter(|page| resets || !page.end_in_order());
-    event_loop.adopt_incoming(Incoming { socket, permit, remote, side, arrival: None, lag, connect_time });
+    event_loop.intake().adopt_incoming(Incoming { socket, permit, remote, side, arrival: None, lag, connect_time });
     if event_loop.connections.count() > 0 { run(event_loop) } else { Ok(()) }
 }
 

@@ -137,7 +137,7 @@ impl Forking {
         }
         children.notice(&event_loop, PROGRAMS).map_err(system)?;
         children.keep_from_children(event_loop.descriptors().map_err(system)?.into_iter().chain([ended.as_raw_fd()]));
-        event_loop.set_accept_state(&start.accept_state);
+        event_loop.intake().set_accept_state(&start.accept_state);
         template.prepare(&generation);
         if !fork::is_alone() {
             return Err(other("building the service started a thread: a helper that forks must have none; use prefork"));
@@ -239,7 +239,7 @@ impl Forking {
             HelperRequest::Committed => done(self.committed()),
             HelperRequest::Tune(tuning) => {
                 self.shared.set_admission(Arc::new(tuning.limits));
-                self.event_loop.policy_changed();
+                self.event_loop.intake().policy_changed();
                 self.children.count_peers(&self.shared.policy.get());
                 Reply::Done
             }
@@ -250,7 +250,7 @@ impl Forking {
             }
             HelperRequest::Release { listener, sockets } => {
                 for socket in sockets.iter().filter_map(|socket| self.sockets.remove(&(listener, *socket))) {
-                    self.event_loop.release_socket(&socket);
+                    self.event_loop.intake().release_socket(&socket);
                 }
                 Reply::Done
             }
@@ -260,7 +260,7 @@ impl Forking {
                 return None;
             }
             HelperRequest::AcceptState(accept_state, _) => {
-                self.event_loop.set_accept_state(&accept_state);
+                self.event_loop.intake().set_accept_state(&accept_state);
                 Reply::Done
             }
             HelperRequest::ListenerAcceptState { listener, accept_state, is_borrowed } => {
@@ -268,7 +268,7 @@ impl Forking {
                 let of_it = self.sockets.iter().filter(|((of, _), _)| *of == listener);
                 // The pool has given them their options where they are not any more.
                 of_it.for_each(|(_, socket)| socket.set_borrowed(is_borrowed, &Kernel));
-                self.event_loop.policy_changed();
+                self.event_loop.intake().policy_changed();
                 Reply::Done
             }
             HelperRequest::Status => Reply::Status(Box::new(self.status())),
@@ -427,7 +427,7 @@ impl Forking {
             socket.set_borrowed(is_borrowed, &Kernel);
             self.children.add_listener(&socket);
             self.sockets.insert((listener, *number), socket.clone());
-            self.event_loop.take_socket(socket, state.clone());
+            self.event_loop.intake().take_socket(socket, state.clone());
         }
         Ok(())
     }
@@ -438,7 +438,7 @@ impl Forking {
         let retired = gather([gone], None, |gone, gave_up| {
             // The address is the pool's to tell.
             let retiring = Retiring::new(None, self.shared.clone(), gave_up);
-            gone.iter().for_each(|socket| self.event_loop.retire_socket(socket, &retiring));
+            gone.iter().for_each(|socket| self.event_loop.intake().retire_socket(socket, &retiring));
         });
         self.retiring.push((number, retired));
     }
@@ -446,7 +446,7 @@ impl Forking {
     /// Ends all: what waits in the queues is accepted, then every child is asked to end.
     fn end(&mut self, number: u64, how: Drain) {
         self.retire(number, |_| true);
-        self.event_loop.suspend();
+        self.event_loop.intake().suspend();
         let all = self.children.choose(|_, _| true);
         self.ends.end(number, all, how);
     }

@@ -288,7 +288,7 @@ impl Helper {
         let mut control = lock(&self.core.control);
         for running in control.running() {
             let left = left.clone();
-            running.command(move |event_loop| left.iter().for_each(|socket| event_loop.release_socket(socket)));
+            running.command(move |event_loop| left.iter().for_each(|socket| event_loop.intake().release_socket(socket)));
         }
         for entry in control.listeners.listening.iter_mut().filter(|entry| entry.number == listener) {
             let sockets = std::mem::take(&mut entry.listener.sockets).into_iter().zip(std::mem::take(&mut entry.owners));
