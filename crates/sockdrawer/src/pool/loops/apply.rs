@@ -5,7 +5,7 @@ use crate::event_loop::EventLoop;
 use crate::event_loop::inbox::{Inbox, Message};
 use crate::gather::{ReplyTo, gather};
 use crate::operation::{Op, Outcome, Page, Selector};
-use crate::pool::control::Core;
+use crate::pool::control::{Control, Core};
 use crate::pool::drain::ANSWER_WITHIN;
 use crate::sync::lock;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Core<Loops> {
             Op::Drain(how) => self.drain(selector, *how).into(),
             Op::Purge(within) => self.purge(selector, *within).into(),
             op => {
-                let answers = self.ask_each(Instant::now() + ASK_WITHIN, &inboxes, apply).map(|(_, answer)| answer);
+                let answers = ask_each(Instant::now() + ASK_WITHIN, &inboxes, apply).map(|(_, answer)| answer);
                 let mut answer = Outcome::gathered(inboxes.len(), answers, selector);
                 if matches!(op, Op::Adopt) && answer.silent > 0 {
                     answer.adopted.unasked = self.own.shared.limiter.taken_here().saturating_sub(answer.connections);
@@ -62,7 +62,7 @@ impl Core<Loops> {
         let mut silent: Vec<_> = inboxes.iter().map(Some).collect();
         let meant = selector.clone();
         let list = move |event_loop: &mut EventLoop| event_loop.connections.apply(&Op::List(page), &meant);
-        let answers = self.ask_each(Instant::now() + ANSWER_WITHIN, &inboxes, list).map(|(index, answer)| {
+        let answers = ask_each(Instant::now() + ANSWER_WITHIN, &inboxes, list).map(|(index, answer)| {
             silent[index] = None;
             answer
         });
@@ -73,40 +73,6 @@ impl Core<Loops> {
         answer
     }
 
-    /// Asks loops something and waits for their answers. A loop that does not answer in time, or is gone, is left out.
-    pub(crate) fn ask<T: Send + 'static>(
-        &self,
-        inboxes: &[Arc<Inbox>],
-        question: impl Fn(&mut EventLoop) -> T + Send + Sync + 'static,
-    ) -> Vec<(usize, T)> {
-        self.ask_until(Instant::now() + ASK_WITHIN, inboxes, question)
-    }
-
-    /// Asks loops something and waits for their answers until then.
-    pub(crate) fn ask_until<T: Send + 'static>(
-        &self,
-        until: Instant,
-        inboxes: &[Arc<Inbox>],
-        question: impl Fn(&mut EventLoop) -> T + Send + Sync + 'static,
-    ) -> Vec<(usize, T)> {
-        self.ask_each(until, inboxes, question).collect()
-    }
-
-    /// Returns the answers as they come.
-    fn ask_each<T: Send + 'static>(
-        &self,
-        until: Instant,
-        inboxes: &[Arc<Inbox>],
-        question: impl Fn(&mut EventLoop) -> T + Send + Sync + 'static,
-    ) -> impl Iterator<Item = (usize, T)> {
-        let question = Arc::new(question);
-        let answers = gather(inboxes, until, |inbox, reply: ReplyTo<T>| {
-            let question = question.clone();
-            let _ = inbox.put(Message::Command(Box::new(move |event_loop| reply.answer(question(event_loop)))));
-        });
-        answers.filter_map(|(index, answer)| Some((index, answer?)))
-    }
-
     /// Returns the inboxes of all that may have connections: loops, parked ones too, and where else connections were placed.
     pub(crate) fn inboxes(&self) -> Vec<Arc<Inbox>> {
         let mut inboxes = self.inboxes_of_loops();
@@ -115,11 +81,46 @@ impl Core<Loops> {
     }
 
     pub(super) fn inboxes_of_loops(&self) -> Vec<Arc<Inbox>> {
-        lock(&self.control).running().map(|running| running.inbox.clone()).collect()
+        inboxes_of(&lock(&self.control))
     }
+}
 
-    /// Waits until every loop has read the messages it had.
-    pub(crate) fn settle(&self, inboxes: &[Arc<Inbox>]) {
-        self.ask(inboxes, |_| ());
-    }
+pub(super) fn inboxes_of(control: &Control<Loops>) -> Vec<Arc<Inbox>> {
+    control.running().map(|running| running.inbox.clone()).collect()
+}
+
+/// Asks loops something and waits for their answers. A loop that does not answer in time, or is gone, is left out.
+pub(crate) fn ask<T: Send + 'static>(
+    inboxes: &[Arc<Inbox>],
+    question: impl Fn(&mut EventLoop) -> T + Send + Sync + 'static,
+) -> Vec<(usize, T)> {
+    ask_until(Instant::now() + ASK_WITHIN, inboxes, question)
+}
+
+/// Asks loops something and waits for their answers until then.
+pub(crate) fn ask_until<T: Send + 'static>(
+    until: Instant,
+    inboxes: &[Arc<Inbox>],
+    question: impl Fn(&mut EventLoop) -> T + Send + Sync + 'static,
+) -> Vec<(usize, T)> {
+    ask_each(until, inboxes, question).collect()
+}
+
+/// Returns the answers as they come.
+fn ask_each<T: Send + 'static>(
+    until: Instant,
+    inboxes: &[Arc<Inbox>],
+    question: impl Fn(&mut EventLoop) -> T + Send + Sync + 'static,
+) -> impl Iterator<Item = (usize, T)> {
+    let question = Arc::new(question);
+    let answers = gather(inboxes, until, |inbox, reply: ReplyTo<T>| {
+        let question = question.clone();
+        let _ = inbox.put(Message::Command(Box::new(move |event_loop| reply.answer(question(event_loop)))));
+    });
+    answers.filter_map(|(index, answer)| Some((index, answer?)))
+}
+
+/// Waits until every loop has read the messages it had.
+pub(crate) fn settle(inboxes: &[Arc<Inbox>]) {
+    ask(inboxes, |_| ());
 }

@@ -1,5 +1,6 @@
 //! Changes of a configuration, as loops carry them out.
 
+use super::apply::{ask, ask_until, inboxes_of};
 use super::{Loops, LoopsState, prepare_generation};
 use crate::admission::AcceptState;
 use crate::clock::deadline;
@@ -7,7 +8,7 @@ use crate::config::{Config, Endpoint};
 use crate::error::Error;
 use crate::event_loop::dialer::Dialer;
 use crate::event_loop::generation::Generation;
-use crate::event_loop::inbox::{Inbox, Message};
+use crate::event_loop::inbox::Message;
 use crate::limit::policy::Policy;
 use crate::model;
 use crate::net::SocketOptions;
@@ -29,9 +30,9 @@ impl Core<Loops> {
         limit: Option<usize>,
     ) {
         if let Some(generation) = next {
-            self.switch_to(control, generation);
+            self.own.switch_to(control, generation);
         }
-        self.commit_dialer(control, wanted, limit);
+        self.own.commit_dialer(control, wanted, limit);
         let shared = &self.own.shared;
         if !is_same_policy(&*control.config.admission, &*wanted.admission) {
             shared.set_admission(wanted.admission.clone());
@@ -57,8 +58,35 @@ impl Core<Loops> {
         }
     }
 
+    /// Builds, in one of several processes, what comes into force when the pool stores the switch word. Returns the generation in force until then.
+    pub(in crate::pool) fn prepare_next(&self, id: u32, wanted: &Config) -> Result<Arc<Generation>, Error> {
+        validate(wanted)?;
+        let control = lock(&self.control);
+        let generation = prepare_generation(id, wanted, control.members.len())?;
+        self.own.set_listener_options(&control, &control.config.settings.options, &wanted.settings.options)?;
+        let before = self.own.shared.switch.current();
+        self.own.shared.switch.prepare(Some(generation));
+        Ok(before)
+    }
+
+    /// Forgets the prepared generation, which will not come.
+    pub(in crate::pool) fn forget_next(&self, next: &Config) -> Result<(), Error> {
+        self.own.shared.switch.prepare(None);
+        let control = lock(&self.control);
+        self.own.set_listener_options(&control, &next.settings.options, &control.config.settings.options)
+    }
+
+    /// Notes that the switch word was stored. Returns the configuration before.
+    pub(in crate::pool) fn next_is_in_force(&self, next: Config) -> Config {
+        let mut control = lock(&self.control);
+        self.own.retire_before(&mut control);
+        std::mem::replace(&mut control.config, next)
+    }
+}
+
+impl Loops {
     fn commit_dialer(&self, control: &mut Control<Loops>, wanted: &Config, limit: Option<usize>) {
-        let limiter = &self.own.shared.limiter;
+        let limiter = &self.shared.limiter;
         let (before, same) = (control.own.dialer.clone(), same_dialer(&control.config, wanted));
         if let Endpoint::Connect(connecting) = &wanted.endpoint
             && !same
@@ -88,7 +116,7 @@ impl Core<Loops> {
         let usable = members.iter().filter(|member| member.active && !member.stuck).filter_map(|member| member.running.as_ref());
         let roster: Vec<_> = usable.map(|running| running.inbox.clone()).collect();
         listeners.all().for_each(|entry| entry.listener.spread_over(roster.len()));
-        *lock(&self.own.shared.roster) = roster;
+        *lock(&self.shared.roster) = roster;
     }
 
     /// Has every loop take connections or not; when this returns, they do, but for those that have not turned until then.
@@ -101,17 +129,7 @@ impl Core<Loops> {
             let accept_state = control.accept_state.clone();
             running.command(move |event_loop| event_loop.intake().set_accept_state(&accept_state));
         }
-        self.ask_until(until, &Core::members_inboxes(control), |_| ());
-    }
-
-    /// Listeners were opened or closed; when this returns, every loop knows that has answered within this time.
-    pub(crate) fn listener_states_changed(&self, control: &Control<Loops>, within: Duration) {
-        let until = deadline(Instant::now(), within);
-        self.ask_until(until, &Core::members_inboxes(control), |event_loop| event_loop.intake().policy_changed());
-    }
-
-    pub(super) fn members_inboxes(control: &Control<Loops>) -> Vec<Arc<Inbox>> {
-        control.running().map(|running| running.inbox.clone()).collect()
+        ask_until(until, &inboxes_of(control), |_| ());
     }
 
     /// Sets the options that connections inherit from their listener, for no system call of their own. Undone when one socket refuses.
@@ -126,13 +144,13 @@ impl Core<Loops> {
         }
         for entry in &control.listeners.retiring {
             // A connection still to come out of a retiring socket may get them too late: that socket is on its way out.
-            let _ = entry.listener.set_options(&*self.own.shared.system, new);
+            let _ = entry.listener.set_options(&*self.shared.system, new);
         }
         for entry in &control.listeners.listening {
-            if let Err(errno) = entry.listener.set_options(&*self.own.shared.system, new) {
+            if let Err(errno) = entry.listener.set_options(&*self.shared.system, new) {
                 for entry in &control.listeners.listening {
                     // The old options were set before, so they can be set again.
-                    let _ = entry.listener.set_options(&*self.own.shared.system, old);
+                    let _ = entry.listener.set_options(&*self.shared.system, old);
                 }
                 let reason = format!("the system refuses it: {}", std::io::Error::from(errno));
                 return Err(Error::Invalid { setting: "settings.options", reason });
@@ -145,77 +163,58 @@ impl Core<Loops> {
     /// first looked have arrived when the second has looked twice.
     pub(super) fn count_peers(&self, control: &Control<Loops>) {
         let counts = |policy: &Policy| policy.peer_counts.is_some();
-        if !counts(&self.own.shared.policy.get()) {
+        if !counts(&self.shared.policy.get()) {
             return;
         }
         for _ in 0..2 {
-            let mut inboxes = Core::members_inboxes(control);
-            inboxes.extend(self.own.shared.placement.iter().flat_map(|placement| placement.inboxes()));
-            self.ask(&inboxes, |event_loop| event_loop.intake().count_peers());
+            let mut inboxes = inboxes_of(control);
+            inboxes.extend(self.shared.placement.iter().flat_map(|placement| placement.inboxes()));
+            ask(&inboxes, |event_loop| event_loop.intake().count_peers());
         }
     }
 
     fn switch_to(&self, control: &mut Control<Loops>, generation: Arc<Generation>) {
         let id = generation.id;
-        self.own.shared.switch.commit(generation);
-        self.tell(&Event::GenerationStarted(id));
+        self.shared.switch.commit(generation);
+        self.shared.tell(&Event::GenerationStarted(id));
         self.retire_before(control);
     }
 
     /// Does what follows from the switch: ended generations are told, and loops without traffic look at it.
     fn retire_before(&self, control: &mut Control<Loops>) {
-        let generation = self.own.shared.switch.current();
-        let live = Core::live_generations(control);
+        let generation = self.shared.switch.current();
+        let live = control.own.live_generations(control.generation);
         for old in live.iter().filter(|old| old.has_ended()) {
-            self.tell(&Event::GenerationEnded(old.id));
+            self.shared.tell(&Event::GenerationEnded(old.id));
         }
         control.generation = generation.id;
         control.own.generations.push(Arc::downgrade(&generation));
-        let placed = self.own.shared.placement.iter().flat_map(|placement| placement.inboxes());
-        for inbox in Core::members_inboxes(control).into_iter().chain(placed) {
+        let placed = self.shared.placement.iter().flat_map(|placement| placement.inboxes());
+        for inbox in inboxes_of(control).into_iter().chain(placed) {
             // A loop without traffic would hold the old service until its next connection.
             let _ = inbox.put(Message::Command(Box::new(|event_loop| event_loop.connections.look_at_switch())));
         }
     }
+}
 
-    /// Builds, in one of several processes, what comes into force when the pool stores the switch word. Returns the generation in force until then.
-    pub(in crate::pool) fn prepare_next(&self, id: u32, wanted: &Config) -> Result<Arc<Generation>, Error> {
-        validate(wanted)?;
-        let control = lock(&self.control);
-        let generation = prepare_generation(id, wanted, control.members.len())?;
-        self.set_listener_options(&control, &control.config.settings.options, &wanted.settings.options)?;
-        let before = self.own.shared.switch.current();
-        self.own.shared.switch.prepare(Some(generation));
-        Ok(before)
-    }
-
-    /// Forgets the prepared generation, which will not come.
-    pub(in crate::pool) fn forget_next(&self, next: &Config) -> Result<(), Error> {
-        self.own.shared.switch.prepare(None);
-        let control = lock(&self.control);
-        self.set_listener_options(&control, &next.settings.options, &control.config.settings.options)
-    }
-
-    /// Notes that the switch word was stored. Returns the configuration before.
-    pub(in crate::pool) fn next_is_in_force(&self, next: Config) -> Config {
-        let mut control = lock(&self.control);
-        self.retire_before(&mut control);
-        std::mem::replace(&mut control.config, next)
-    }
-
+impl LoopsState {
     /// Returns the generation in force and those with connections. Retired ones without any are forgotten.
-    pub(crate) fn live_generations(control: &mut Control<Loops>) -> Vec<Arc<Generation>> {
-        let newest = control.generation;
-        let live: Vec<_> = control
-            .own
+    pub(crate) fn live_generations(&mut self, newest: u32) -> Vec<Arc<Generation>> {
+        let live: Vec<_> = self
             .generations
             .iter()
             .filter_map(Weak::upgrade)
             .filter(|generation| generation.id == newest || generation.live.load(Ordering::SeqCst) > 0)
             .collect();
-        control.own.generations = live.iter().map(Arc::downgrade).collect();
+        self.generations = live.iter().map(Arc::downgrade).collect();
         live
     }
+}
+
+/// Listeners were opened or closed; when this returns, every loop knows that has answered within this time.
+pub(crate) fn listener_states_changed(control: &Control<Loops>, within: Duration) {
+    let until = deadline(Instant::now(), within);
+    ask_until(until, &inboxes_of(control), |event_loop| event_loop.intake().policy_changed());
 }
 
 /// Returns true where a change leaves the connects of a pool as they are.

@@ -1,6 +1,7 @@
 //! Asking connections of loops to end, and ending them.
 
 use super::Loops;
+use super::apply::ask_until;
 use super::shutdown::Shutdown;
 use crate::event_loop::EventLoop;
 use crate::event_loop::connections::ending::CountedEnd;
@@ -56,21 +57,6 @@ impl Core<Loops> {
                 drop(silent);
             })));
         }
-    }
-
-    /// Waits until these connections have ended. Loops cut at the deadline what is left by then; one that does not, for 50 ms, has what it has
-    /// counted as cut, and so are permits `in_use` that no loop has told of.
-    fn outcome(&self, endings: &Endings, in_use: impl Fn() -> usize) -> Drained {
-        self.own.shared.notifier.wait(endings.until, || endings.are_over());
-        // Where this thread is late, loops may be, too.
-        let by = Instant::now() + CUT_WITHIN;
-        self.own.shared.notifier.wait(by, || endings.are_over() && endings.unheard(&in_use) == 0);
-        let drained = Drained::of(endings.tell(&in_use));
-        if drained.cut > 0 {
-            // It may go on when this has returned: only how long it takes depends on what the kernel has for these connections.
-            self.own.shared.notifier.wait(by, || endings.are_closed());
-        }
-        drained
     }
 
     /// Asks all that match, in random order at a rate. Those that have no turn before the time for last words are told then.
@@ -138,7 +124,7 @@ impl Core<Loops> {
             // Connections that wait at sockets are counted when each loop has kept the deadline.
             self.ask_for_end(endings, |event_loop, _| deadlines::keep_deadlines(event_loop));
         }
-        self.outcome(endings, || self.own.shared.limiter.taken_here())
+        self.own.outcome(endings, || self.own.shared.limiter.taken_here())
     }
 
     /// Returns everything that matches, by the loop that has it, as far as loops answer in time.
@@ -154,7 +140,7 @@ impl Core<Loops> {
             let tokens = Selecting::of(&mut event_loop.connections).choose(&selector);
             take(event_loop, tokens)
         };
-        self.ask_until(until.min(Instant::now() + ANSWER_WITHIN), &inboxes, ask)
+        ask_until(until.min(Instant::now() + ANSWER_WITHIN), &inboxes, ask)
             .into_iter()
             .flat_map(|(index, tokens)| tokens.into_iter().map(move |token| (index, token)))
             .map(|(index, token)| (inboxes[index].clone(), token))
@@ -162,11 +148,28 @@ impl Core<Loops> {
     }
 }
 
+impl Loops {
+    /// Waits until these connections have ended. Loops cut at the deadline what is left by then; one that does not, for 50 ms, has what it has
+    /// counted as cut, and so are permits `in_use` that no loop has told of.
+    fn outcome(&self, endings: &Endings, in_use: impl Fn() -> usize) -> Drained {
+        self.shared.notifier.wait(endings.until, || endings.are_over());
+        // Where this thread is late, loops may be, too.
+        let by = Instant::now() + CUT_WITHIN;
+        self.shared.notifier.wait(by, || endings.are_over() && endings.unheard(&in_use) == 0);
+        let drained = Drained::of(endings.tell(&in_use));
+        if drained.cut > 0 {
+            // It may go on when this has returned: only how long it takes depends on what the kernel has for these connections.
+            self.shared.notifier.wait(by, || endings.are_closed());
+        }
+        drained
+    }
+}
+
 /// Returns what came of these connections. Which of a loop that does not answer are meant is known only if `all` are: those count as cut, and of
 /// others the loop is told of.
 fn outcome_of(core: &Core<Loops>, endings: &Endings, all: bool) -> Drained {
     let limiter = &core.own.shared.limiter;
-    let drained = core.outcome(endings, || if all && endings.silent() > 0 { limiter.taken_here() } else { 0 });
+    let drained = core.own.outcome(endings, || if all && endings.silent() > 0 { limiter.taken_here() } else { 0 });
     Drained { silent: if all { 0 } else { endings.silent() }, ..drained }
 }
 

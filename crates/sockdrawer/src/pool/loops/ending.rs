@@ -51,7 +51,7 @@ impl Core<Loops> {
             self.retirements.stop();
             self.retire(&control, gone);
             control.accept_state = AcceptState::Suspended;
-            self.pass_accept_state(&mut control, Instant::now() + HEARS_WITHIN);
+            self.own.pass_accept_state(&mut control, Instant::now() + HEARS_WITHIN);
         }
         // Drains that run take their time no more: all are asked to end now.
         self.own.shutdown.raise(Shutdown::Begun);

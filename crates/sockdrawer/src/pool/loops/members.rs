@@ -1,6 +1,7 @@
 //! Loops as members of a pool, for the control plane.
 
-use super::change::same_dialer;
+use super::apply::{inboxes_of, settle};
+use super::change::{listener_states_changed, same_dialer};
 use super::{LoopHandle, LoopNews, Loops, LoopsState, prepare_generation};
 use crate::admission::AcceptState;
 use crate::config::{Config, Listening, Part};
@@ -85,7 +86,7 @@ impl Members for Loops {
         if core.own.shared.process.is_some() {
             return Vec::new();
         }
-        Core::live_generations(control).iter().map(|live| (live.id, live.live.load(Ordering::SeqCst))).collect()
+        control.own.live_generations(control.generation).iter().map(|live| (live.id, live.live.load(Ordering::SeqCst))).collect()
     }
 
     fn next(&self, control: &Control<Loops>, wanted: &Config) -> Result<Arc<Generation>, Error> {
@@ -106,7 +107,7 @@ impl Members for Loops {
     }
 
     fn tune(core: &Core<Loops>, control: &Control<Loops>, wanted: &Config) -> Result<(), Error> {
-        core.set_listener_options(control, &control.config.settings.options, &wanted.settings.options)
+        core.own.set_listener_options(control, &control.config.settings.options, &wanted.settings.options)
     }
 
     fn prepare(core: &Core<Loops>, control: &Control<Loops>, change: &Changing<'_, Loops>) -> Result<(), Error> {
@@ -116,7 +117,7 @@ impl Members for Loops {
 
     fn undo(core: &Core<Loops>, control: &Control<Loops>, change: &Changing<'_, Loops>) {
         // The old options were set before, so they can be set again.
-        let _ = core.set_listener_options(control, &change.wanted.settings.options, &control.config.settings.options);
+        let _ = core.own.set_listener_options(control, &change.wanted.settings.options, &control.config.settings.options);
         // Lets those go that are too many.
         let _ = core.start_workers(control.config.workers);
     }
@@ -144,21 +145,21 @@ impl Members for Loops {
 
     fn committed(core: &Core<Loops>, control: &Control<Loops>, before: &Config) {
         if Loops::awaited(before, &control.config).is_some() {
-            core.settle(&Core::members_inboxes(control));
+            settle(&inboxes_of(control));
         }
         if !is_same_policy(&*before.admission, &*control.config.admission) {
-            core.count_peers(control);
+            core.own.count_peers(control);
         }
     }
 
     fn pass_accept_state(core: &Core<Loops>, control: &mut Control<Loops>, until: Instant) {
-        core.pass_accept_state(control, until);
+        core.own.pass_accept_state(control, until);
     }
 
-    fn pass_listener_accept_states(core: &Core<Loops>, control: &Control<Loops>, entries: &[&ListenerEntry], within: Duration) {
+    fn pass_listener_accept_states(_core: &Core<Loops>, control: &Control<Loops>, entries: &[&ListenerEntry], within: Duration) {
         // A pool that ends, or moves, comes by here also where it has none.
         if !entries.is_empty() {
-            core.listener_states_changed(control, within);
+            listener_states_changed(control, within);
         }
     }
 
@@ -267,7 +268,7 @@ impl Members for Loops {
     }
 
     fn balanced(core: &Core<Loops>, control: &mut Control<Loops>) {
-        core.balanced(control);
+        core.own.balanced(control);
     }
 
     fn let_go(core: &Core<Loops>, control: &Control<Loops>, entry: &ListenerEntry) -> Answers<()> {

@@ -1,7 +1,7 @@
 //! A pool whose members are loops: threads of this process, each of which runs an event loop.
 
-mod apply;
-mod change;
+pub(super) mod apply;
+pub(super) mod change;
 mod drain;
 mod ending;
 mod members;

@@ -1,6 +1,7 @@
 //! The status of a pool of loops, and what its tests do to it.
 
 use super::Loops;
+use super::apply::ask;
 use crate::config::Part;
 use crate::event_loop::inbox::{Command, Message};
 use crate::observe::{Counts, GenerationStatus, LoopStatus, Status};
@@ -28,7 +29,8 @@ impl Core<Loops> {
 
     pub(crate) fn status(&self) -> Status {
         let mut control = lock(&self.control);
-        let live = Core::live_generations(&mut control);
+        let newest = control.generation;
+        let live = control.own.live_generations(newest);
         let counts = self.counts(&control);
         let loops = control.members.iter().map(|member| {
             let running = member.running.as_ref().map(|running| &running.running);
@@ -62,7 +64,7 @@ impl Core<Loops> {
     }
 
     pub(super) fn visit_locals(&self, visit: Visit) {
-        self.ask(&self.inboxes(), move |event_loop| {
+        ask(&self.inboxes(), move |event_loop| {
             event_loop.connections.visit_locals(&mut |local| {
                 // A visitor's panic is no reason to end a loop: it has no result.
                 if let Err(payload) = catch_unwind(AssertUnwindSafe(|| visit(local))) {

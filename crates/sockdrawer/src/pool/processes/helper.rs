@@ -19,6 +19,8 @@ use crate::observe::Event;
 use crate::operation::{Drain, Op};
 use crate::pool::control::Core;
 use crate::pool::listeners::ListenerEntry;
+use crate::pool::loops::apply::settle;
+use crate::pool::loops::change::listener_states_changed;
 use crate::pool::loops::{Foundation, Loops};
 use crate::pool::manager::{Manager, PASSES_WITHIN};
 use crate::pool::request::{PartStatus, Refusal, Reply};
@@ -185,7 +187,7 @@ impl Helper {
                     // The pool has given them their options where they are not any more.
                     entry.listener.sockets.iter().for_each(|socket| socket.set_borrowed(is_borrowed, &Kernel));
                 }
-                self.core.listener_states_changed(&control, PASSES_WITHIN);
+                listener_states_changed(&control, PASSES_WITHIN);
                 Reply::Done
             }
             HelperRequest::Apply(op @ Op::Notify(_), selector) => Reply::Outcome(Box::new(self.core.apply(op, &selector))),
@@ -278,7 +280,7 @@ impl Helper {
         }
         self.core.rebalance(&mut control);
         drop(control);
-        self.core.settle(&self.core.inboxes());
+        settle(&self.core.inboxes());
         Ok(())
     }
 
@@ -296,7 +298,7 @@ impl Helper {
             (entry.listener.sockets, entry.owners) = sockets.filter(stays).unzip();
         }
         drop(control);
-        self.core.settle(&self.core.inboxes());
+        settle(&self.core.inboxes());
     }
 
     fn retire(&mut self, number: u64, listener: u64) {
