@@ -1,8 +1,9 @@
 //! Tests of [`Step::Delegate`](crate::Step::Delegate): the delegate runs on this thread, over a pair of sockets.
 
 use super::Driver;
+use super::connection::TestConnection;
 use crate::event_loop::lease::{GivenBack, Lease, LeaseEnd, LeaseStart, Lessor, Returned};
-use crate::protocol::{Closed, Peer, Protocol, Service, Step};
+use crate::protocol::{Closed, Lent, Peer, Protocol, Service, Step};
 use crate::sys::Kernel;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
@@ -25,7 +26,8 @@ impl<S: Service> Driver<S> {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
         ours.set_nonblocking(true).expect("a socket");
         let (lessor, comes_back) = mpsc::channel();
-        let lease = Lease::new(self.leaving(delegate.peer.take()), Arc::new(ours.into()), Arc::new(lessor));
+        let lent = self.state.as_mut().and_then(Protocol::lend);
+        let lease = Lease::new(self.wire.lent(delegate.peer.take(), lent), Arc::new(ours.into()), Arc::new(lessor));
         for note in self.wire.inbox.take() {
             // Notes above the maximum are dropped, as on a real connection.
             drop(lease.leased.put_note(note));
@@ -44,36 +46,35 @@ impl<S: Service> Driver<S> {
             self.wire.kept = kept;
             (outcome, returned.leased.left_notes().0)
         });
-        self.go_on(back);
-        notes.into_iter().for_each(|note| self.notify(note));
-    }
-
-    fn leaving(&mut self, peer: Option<Box<Peer>>) -> LeaseStart {
-        self.wire.due = None;
-        self.wire.fresh = false;
-        self.wire.searched = 0;
-        LeaseStart {
-            token: self.wire.id.0,
-            id: self.wire.id,
-            generation: self.wire.generation,
-            peer: peer.map_or_else(|| Peer::new(self.wire.peer.remote(), self.wire.peer.side()), |peer| *peer),
-            system: Arc::new(Kernel),
-            draining: self.wire.drain_asked,
-            kept: std::mem::take(&mut self.wire.kept),
-            peer_ended: self.wire.peer_ended,
-            owes: false,
-            ends_by: None,
-            lent: self.state.as_mut().and_then(Protocol::lend),
-            max_wire: self.wire.limits.max_partial,
-        }
-    }
-
-    fn go_on(&mut self, outcome: LeaseEnd) {
-        match outcome {
+        match back {
             LeaseEnd::Note(note) => self.notify(note),
             LeaseEnd::End | LeaseEnd::Failed => self.apply(Step::Close),
-            LeaseEnd::Abort => self.abort(Closed::Aborted),
-            LeaseEnd::Panicked(_) => self.abort(Closed::Panicked),
+            LeaseEnd::Abort => self.end(Closed::Aborted),
+            LeaseEnd::Panicked(_) => self.end(Closed::Panicked),
+        }
+        notes.into_iter().for_each(|note| self.notify(note));
+    }
+}
+
+impl TestConnection {
+    /// Takes what a lease begins with.
+    fn lent(&mut self, peer: Option<Box<Peer>>, lent: Option<Lent>) -> LeaseStart {
+        self.due = None;
+        self.fresh = false;
+        self.searched = 0;
+        LeaseStart {
+            token: self.id.0,
+            id: self.id,
+            generation: self.generation,
+            peer: peer.map_or_else(|| Peer::new(self.peer.remote(), self.peer.side()), |peer| *peer),
+            system: Arc::new(Kernel),
+            draining: self.drain_asked,
+            kept: std::mem::take(&mut self.kept),
+            peer_ended: self.peer_ended,
+            owes: false,
+            ends_by: None,
+            lent,
+            max_wire: self.limits.max_partial,
         }
     }
 }

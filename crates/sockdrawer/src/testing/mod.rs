@@ -34,16 +34,16 @@
 //! ```
 
 use crate::protocol::{
-    Asks, Closed, Connect, ConnectFailure, ConnectionId, Context, Delegate, Handle, Input, Job, JobError, JobResult, Local, Note,
-    Output, Peer, Post, Protocol, Receiving, Service, Side, Step, Timer,
+    Closed, Connect, ConnectFailure, Context, Delegate, Handle, Input, Job, JobError, JobResult, Local, Note, Output, Peer,
+    Protocol, Service, Side, Step, Timer,
 };
-use inbox::TestInbox;
+use connection::TestConnection;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 mod breakage;
+mod connection;
 mod delegation;
 mod inbox;
 mod moving;
@@ -90,40 +90,6 @@ pub fn late_peer(side: Side, lag: Duration, connect_time: Duration) -> Peer {
     Peer::new(Some(([192, 0, 2, 1], 1).into()), side).with_lag(lag).with_connect_time(connect_time)
 }
 
-/// The state of the connection that outlives the service that runs it.
-struct TestConnection {
-    peer: Peer,
-    limits: Bounds,
-    reports: Vec<String>,
-    now: Instant,
-    due: Option<Instant>,
-    /// Input that was received and not taken.
-    kept: Vec<u8>,
-    /// Number of the bytes kept, from the first, that hold no line break.
-    searched: usize,
-    /// The input in `kept` has a part that was not offered since `received` was last held back.
-    fresh: bool,
-    peer_ended: bool,
-    told_ended: bool,
-    waiting: bool,
-    /// Notes of the protocol found no room.
-    held: bool,
-    wake_below: Option<usize>,
-    connects: Vec<Connect>,
-    relays_to: Option<Handle>,
-    backlog: Vec<u8>,
-    sent: Vec<u8>,
-    blocked: bool,
-    above: bool,
-    finished_sending: bool,
-    drain_asked: bool,
-    told_draining: bool,
-    inbox: Arc<TestInbox>,
-    post: Arc<dyn Post>,
-    id: ConnectionId,
-    generation: u32,
-}
-
 /// A connection of a service, without a socket. Time stands still until [`Driver::advance`].
 pub struct Driver<S: Service> {
     service: S,
@@ -139,35 +105,7 @@ pub struct Driver<S: Service> {
 /// Returns a connection before its protocol is there.
 fn without_state<S: Service>(service: S, peer: Peer, limits: Bounds) -> Driver<S> {
     let limits = Bounds { max_partial: limits.max_partial.max(service.longest_record()), ..limits };
-    let inbox = Arc::new(TestInbox::new(limits.inbox));
-    let wire = TestConnection {
-        peer,
-        limits,
-        reports: Vec::new(),
-        now: Instant::now(),
-        due: None,
-        kept: Vec::new(),
-        searched: 0,
-        fresh: false,
-        peer_ended: false,
-        told_ended: false,
-        waiting: false,
-        held: false,
-        wake_below: None,
-        connects: Vec::new(),
-        relays_to: None,
-        backlog: Vec::new(),
-        sent: Vec::new(),
-        blocked: false,
-        above: false,
-        finished_sending: false,
-        drain_asked: false,
-        told_draining: false,
-        post: inbox.clone(),
-        inbox,
-        id: ConnectionId(1),
-        generation: 1,
-    };
+    let wire = TestConnection::new(peer, limits);
     let local = service.local();
     let out = Output::with_high_water(limits.high_water);
     Driver { service, state: None, local, job: None, delegate: None, closed: None, out, wire }
@@ -307,7 +245,7 @@ impl<S: Service> Driver<S> {
         self.wire.sent.extend(self.wire.backlog.drain(..count));
         if self.wire.above && self.wire.backlog.len() < self.wire.limits.low_water {
             self.wire.above = false;
-            self.wire.wake_below.take_if(|below| self.wire.backlog.len() <= *below);
+            self.wire.takes_wake();
             self.wire.fresh = !self.wire.kept.is_empty();
             self.event(|protocol, _, cx| protocol.writable(cx));
         } else {
@@ -344,6 +282,10 @@ impl<S: Service> Driver<S> {
     pub fn end(&mut self, why: Closed) {
         let Some(mut state) = self.state.take() else { return };
         self.closed = Some(why);
+        if !matches!(why, Closed::Orderly | Closed::Purged | Closed::Idle | Closed::Adopted) {
+            // A reset drops what the peer has not read.
+            self.wire.backlog.clear();
+        }
         if why != Closed::Adopted {
             self.wire.inbox.end();
         }
@@ -431,53 +373,30 @@ impl<S: Service> Driver<S> {
 
     /// Makes the callbacks that are due, in the order of a real connection: input, the peer's end, the request to drain.
     fn settle(&mut self) {
-        while self.state.is_some()
-            && self.delegate.is_none()
-            && self.wire.relays_to.is_none()
-            && self.wire.wake_below.take_if(|below| self.wire.backlog.len() <= *below).is_some()
-        {
+        while self.state.is_some() && self.delegate.is_none() && self.wire.relays_to.is_none() && self.wire.takes_wake() {
             self.callback(|protocol, _, cx| protocol.writable(cx));
         }
         while self.state.is_some() && self.job.is_none() && self.delegate.is_none() && self.wire.relays_to.is_none() {
             self.wire.held &= !self.wire.inbox.take_room();
-            let held = self.wire.held || self.is_paused();
+            let held = self.wire.held || self.wire.is_paused(self.service.receiving());
             let open = !self.wire.waiting && !held;
             if open && self.wire.fresh {
                 self.wire.fresh = false;
                 self.callback(|protocol, input, cx| protocol.received(input, cx));
-                self.judge_kept();
+                let busy = self.job.is_some() || self.delegate.is_some();
+                if self.state.is_some() && self.wire.keeps_too_much(busy, self.service.receiving()) {
+                    self.end(Closed::TooLong);
+                }
             } else if !held && (open || self.wire.kept.is_empty()) && self.wire.peer_ended && !self.wire.told_ended {
                 self.wire.told_ended = true;
                 self.callback(|protocol, _, cx| protocol.peer_ended(cx));
-            } else if self.wire.drain_asked && !self.wire.told_draining && self.is_quiet() {
+            } else if self.wire.drain_asked && !self.wire.told_draining && self.wire.is_quiet() {
                 self.wire.told_draining = true;
                 self.callback(|protocol, _, cx| protocol.draining(cx));
             } else {
                 return;
             }
         }
-    }
-
-    /// Decides, after `received`, whether the input left is the first part of a message, or the protocol was held back before it took more.
-    fn judge_kept(&mut self) {
-        if self.state.is_none() || self.wire.kept.is_empty() {
-            return;
-        }
-        if self.job.is_some() || self.delegate.is_some() || self.wire.waiting || self.wire.held || self.is_paused() {
-            self.wire.fresh = true;
-        } else if self.wire.kept.len() > self.wire.limits.max_partial {
-            self.end(Closed::TooLong);
-        }
-    }
-
-    /// Returns true where input waits until the peer has read.
-    fn is_paused(&self) -> bool {
-        self.wire.above && self.service.receiving() == Receiving::UntilFull
-    }
-
-    /// Returns true where no partial message was received. A part that the peer will never complete does not count.
-    fn is_quiet(&self) -> bool {
-        self.wire.kept.is_empty() || self.wire.told_ended
     }
 
     fn callback(&mut self, callback: impl FnOnce(&mut S::Protocol, &mut Input<'_>, &mut Context<'_>) -> Step) {
@@ -493,46 +412,23 @@ impl<S: Service> Driver<S> {
         self.wire.kept = kept;
         self.state = Some(state);
         self.wire.inbox.tell_groups();
-        let asks = std::mem::take(&mut self.out.asks);
-        self.heed(asks);
-        if let Some(said) = self.out.said.take() {
-            said.tag.into_iter().for_each(|tag| self.wire.inbox.name(tag));
-            self.wire.reports.extend(said.report.map(|report| report.message));
-            self.wire.connects.extend(said.connects);
-            if let Some(real) = said.learned.and_then(|learned| learned.real) {
-                self.wire.peer = self.wire.peer.with_remote(real);
-            }
-        }
-        match timer {
-            Timer::Keep => {}
-            Timer::Off => self.wire.due = None,
-            Timer::At(at) => self.wire.due = Some(at),
-        }
+        self.wire.heed(&mut self.out, timer);
         match step {
             Ok(step) => self.apply(step),
-            Err(_) => self.abort(Closed::Panicked),
-        }
-    }
-
-    /// Does what a callback asked for beside its step.
-    fn heed(&mut self, asks: Asks) {
-        self.wire.waiting = asks.pauses().unwrap_or(self.wire.waiting);
-        self.wire.held |= asks.has(Asks::HOLD);
-        if asks.has(Asks::WAKE) {
-            self.wire.wake_below = Some(asks.wake_below as usize);
+            Err(_) => self.end(Closed::Panicked),
         }
     }
 
     /// Does what a callback asked for.
     fn apply(&mut self, step: Step) {
         match step {
-            Step::Abort => return self.abort(Closed::Aborted),
-            Step::Work(_) if self.job.is_some() => return self.abort(Closed::Panicked),
+            Step::Abort => return self.end(Closed::Aborted),
+            Step::Work(_) if self.job.is_some() => return self.end(Closed::Panicked),
             Step::Relay(_) if self.job.is_some() || self.delegate.is_some() || self.wire.relays_to.is_some() => {
-                return self.abort(Closed::Panicked);
+                return self.end(Closed::Panicked);
             }
-            Step::Delegate(_) if self.job.is_some() || self.delegate.is_some() => return self.abort(Closed::Panicked),
-            _ if self.wire.finished_sending && !self.out.bytes.is_empty() => return self.abort(Closed::Error(EPIPE)),
+            Step::Delegate(_) if self.job.is_some() || self.delegate.is_some() => return self.end(Closed::Panicked),
+            _ if self.wire.finished_sending && !self.out.bytes.is_empty() => return self.end(Closed::Error(EPIPE)),
             _ => {}
         }
         self.wire.backlog.append(&mut self.out.bytes);
@@ -553,12 +449,6 @@ impl<S: Service> Driver<S> {
             }
             Step::Continue | Step::Abort => {}
         }
-    }
-
-    /// Aborts the connection by a reset: nothing unsent is delivered.
-    fn abort(&mut self, why: Closed) {
-        self.wire.backlog.clear();
-        self.end(why);
     }
 
     /// Borrows the parts of a context, apart from the state.

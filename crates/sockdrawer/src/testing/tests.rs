@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::{CannotRestore, CannotSave, NotifyError, Saved, Saver, State};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 mod lines;
 mod timers;

@@ -3,7 +3,7 @@
 use super::types::Known;
 
 pub(crate) const TYPES: Known<'_> = Known {
-    methods: &[("sockdrawer::Connections", 149), ("sockdrawer::Core", 91), ("sockdrawer::Driver", 47)],
+    methods: &[("sockdrawer::Connections", 149), ("sockdrawer::Core", 91)],
     files: &[
         ("catalog::Client", 3),
         ("catalog::Connection", 3),
