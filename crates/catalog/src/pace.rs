@@ -55,7 +55,7 @@ impl Budget {
 }
 
 /// Time from one question to the next; zero is back to back. Connections that share it follow when it changes. Those at rest have a timer by the old
-/// one: a note, whatever it says, makes them look again ([`sockdrawer::Pool::notify`]).
+/// one: a note, whatever it says, makes them look again ([`sockdrawer::PoolHandle::notify`]).
 #[derive(Clone, Debug)]
 pub struct Interval(Arc<Shared>);
 

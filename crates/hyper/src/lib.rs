@@ -50,7 +50,7 @@ pub struct Timeouts {
     /// long a connection may rest between two requests. An HTTP/2 connection has it for its first request, and is sent a ping
     /// whenever nothing came for so long. 10 s by default.
     pub head: Duration,
-    /// Time for which a client may read nothing of an answer; one that reads, however slowly, gets all. 30 s by default.
+    /// Time for which a client may read nothing of an answer; it may take twice as long. One that goes on reading gets all. 30 s by default.
     pub write: Duration,
     /// Timeout for one more request, which is answered with `Connection: close`, on an HTTP/1.1 connection that is asked to end.
     /// 1 s by default.

@@ -32,7 +32,7 @@ impl Traits<'_> {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Selector {
-    /// All connections.
+    /// All connections. An end of all reaches those, too, that are closed and have something to send still, which no list has.
     All,
     /// The connection with this number.
     Id(ConnectionId),

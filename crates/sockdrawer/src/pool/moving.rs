@@ -39,9 +39,6 @@ const LOOK: Duration = Duration::from_secs(1);
 const IDS_APART: u64 = 1 << 24;
 /// Maximum time that a loop, or the thread of a connection, is waited for that begins nothing new: what it does may take any time.
 pub(super) const BEGINS_WITHIN: Duration = Duration::from_millis(100);
-/// Maximum time that connections that move together are waited for while no process accepts. A loop that takes longer joins the others when it
-/// is offered.
-const GATHERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Connections stay for this reason whose loop, thread or helper process does not answer.
 pub(crate) const BUSY: &str = "busy";
@@ -62,7 +59,7 @@ pub(crate) trait Holder: Send + Sync {
 /// A holder that was asked to freeze connections.
 pub(crate) struct FrozenBy {
     holder: Arc<dyn Holder>,
-    /// It did not answer in time.
+    /// It did not answer in time, and has not since.
     is_late: bool,
 }
 
@@ -174,9 +171,9 @@ pub(crate) trait Movable: Manager {
     fn hand_over_at(&self, addresses: &[String], revision: u64, within: Duration) -> bool;
     /// Takes the listeners back: the other process is dead, or did not begin. The pool may be changed, and what it listened at is its own again.
     fn take_back(&self);
-    /// Freezes connections that can move to a build that reads these states: all of a pool whose connections move together, which hear notes
-    /// until the last look, else those whose peers' addresses are still to be learned. Returns what has connections that move together.
-    fn freeze(&self, reads: &State) -> Vec<FrozenBy>;
+    /// Freezes connections that can move to a build that reads these states, as far as holders answer until then: all of a pool whose connections move
+    /// together, which hear notes until the last look, else those whose peers' addresses are still to be learned. Returns what has connections that move together.
+    fn freeze(&self, reads: &State, until: Instant) -> Vec<FrozenBy>;
     /// Returns true where connections move together and share what this process has: those of helper processes do not.
     fn gathers(&self) -> bool;
     /// Has all frozen connections go on here: for good where this process `stays`, else until the next offer.
@@ -395,14 +392,14 @@ impl<M: Moving> Movable for Core<M> {
         }
     }
 
-    fn freeze(&self, reads: &State) -> Vec<FrozenBy> {
+    fn freeze(&self, reads: &State, until: Instant) -> Vec<FrozenBy> {
         let together = M::state(self).moves_together();
         // A thread that does something else for so long reads no header either.
-        let within = if together { GATHERS_WITHIN } else { BEGINS_WITHIN };
+        let until = if together { until } else { until.min(deadline(Instant::now(), BEGINS_WITHIN)) };
         let request = Request::Freeze { reads: reads.clone(), together };
         let mut frozen: Vec<_> =
             M::concerned(self, &request).into_iter().map(|holder| FrozenBy { holder, is_late: false }).collect();
-        ask_in_time(&mut frozen, &request, within);
+        ask_in_time(&mut frozen, &request, until);
         if together { frozen } else { Vec::new() }
     }
 
@@ -549,26 +546,30 @@ impl<M: Moving> Movable for Core<M> {
     }
 }
 
-/// Asks all of these holders, and waits for those that are not late. One that is late by now is not waited for again: it does what it was asked when
-/// it comes to that.
-fn ask_in_time(frozen: &mut [FrozenBy], request: &Request, within: Duration) -> Vec<Reply> {
+/// Asks all of these holders, and waits until then for those that are not late. One that is late by now is not waited for until it has answered
+/// something: it does what it was asked when it comes to that.
+fn ask_in_time(frozen: &mut [FrozenBy], request: &Request, until: Instant) -> Vec<Reply> {
     let mut awaited: Vec<bool> = frozen.iter().map(|one| !one.is_late).collect();
     let ask = |one: &FrozenBy, reply| one.holder.ask(request.clone(), Vec::new(), reply);
-    let mut answers = gather(&*frozen, deadline(Instant::now(), within), ask);
-    let mut replies = Vec::new();
+    let mut answers = gather(&*frozen, until, ask);
+    let (mut replies, mut in_time) = (Vec::new(), vec![false; frozen.len()]);
     while awaited.contains(&true)
         && let Some((index, reply)) = answers.next()
     {
-        awaited[index] = false;
+        (awaited[index], in_time[index]) = (false, true);
         replies.extend(reply);
     }
-    frozen.iter_mut().zip(awaited).for_each(|(one, awaited)| one.is_late |= awaited);
+    for (index, reply) in answers.within(Duration::ZERO) {
+        in_time[index] = true;
+        replies.extend(reply);
+    }
+    frozen.iter_mut().zip(in_time).for_each(|(one, in_time)| one.is_late = !in_time);
     replies
 }
 
 /// Returns the number of notes that frozen connections of these holders heard since the last look; with `last` they hear no more of them.
-pub(crate) fn heard(frozen: &mut [FrozenBy], last: bool) -> u64 {
-    let replies = ask_in_time(frozen, &Request::Heard { last }, GATHERS_WITHIN).into_iter();
+pub(crate) fn heard(frozen: &mut [FrozenBy], last: bool, until: Instant) -> u64 {
+    let replies = ask_in_time(frozen, &Request::Heard { last }, until).into_iter();
     replies.map(|reply| if let Reply::Heard(count) = reply { count } else { 0 }).sum()
 }
 

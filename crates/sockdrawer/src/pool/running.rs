@@ -31,10 +31,10 @@ use std::time::Duration;
 /// A running pool. Clones speak to the same one; when the last is dropped, the pool ends and its connections with it, so keep
 /// one, or call [`Pool::shutdown`] or [`Pool::join`]. A service of the pool that holds a clone keeps it alive: such a pool ends by a shutdown.
 ///
-/// Callbacks, and async handlers on the pool's own runtime, may call the methods of [`PoolHandle`], which wait for no loop. All methods that are
-/// described here do, so in a callback they panic at once, with a message that says so. Call them from a [`Job`](crate::Job) on a worker (without
-/// workers a job runs in the loop), or from another thread; in async code, with the feature `tokio`, await `update_async`, `drain_async` and
-/// `shutdown_async`. No method may be called in an observer.
+/// Callbacks, and async handlers on the pool's own runtime, may call the methods of [`PoolHandle`], which wait for no loop. Those of a running pool that
+/// are described here wait for its loops, but for [`Pool::handle`] and `listener`: in a callback they panic at once, with a message that says so.
+/// Call them from a [`Job`](crate::Job) on a worker (without workers a job runs in the loop), or from another thread; in async code, with the feature
+/// `tokio`, await `update_async`, `drain_async` and `shutdown_async`. In an observer each of both panics.
 ///
 /// After an [`Upgrade`](crate::Upgrade), what is done to connections by a [`Selector`] is done to those too that stayed in the processes
 /// before this one; only [`Pool::adopt`] leaves them alone. Their generations are before all of this pool's. A process that is stopped or

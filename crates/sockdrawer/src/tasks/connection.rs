@@ -53,9 +53,9 @@ impl Connection {
         &self.info
     }
 
-    /// Returns the number of bytes that the kernel has of what was written, because the peer has not acknowledged them, or at a Unix socket not read
-    /// them; 0 where the connection is gone. It tells a peer that reads slowly from one that does not read: a write waits for room, which the
-    /// kernel tells of only once about a third of its buffer is free, up to some MiB.
+    /// Returns the number of bytes that the kernel has of what was written, because the peer has not acknowledged them; for a Unix socket the memory
+    /// that they take, which is freed in parts of some KiB; 0 where the connection is gone. Where it falls, the peer reads: a write that waits for
+    /// room does not say so, because the kernel tells of room only once about a third of its buffer is free, up to some MiB.
     #[must_use]
     pub fn unacknowledged(&self) -> usize {
         self.lease.as_ref().map_or(0, Lease::unacknowledged)

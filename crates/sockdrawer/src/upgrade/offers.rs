@@ -3,6 +3,7 @@
 use super::NamedPool;
 use super::handing_over::{Conversation, RESTORES_WITHIN};
 use super::talk::Room;
+use crate::clock::deadline;
 use crate::event_loop::connections::moving::Reading;
 use crate::ipc::messages::{Offer, Prepared, Said};
 use crate::ipc::packets::MAX_MESSAGE;
@@ -11,13 +12,16 @@ use crate::pool::moving::{Holder, heard};
 use crate::sys::{Errno, Result};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A longer part of a verdict is said before the rest is made.
 const PART: usize = MAX_MESSAGE / 4;
 /// Rounds in which connections that move together hear what each has sent to others, at most. Two do for most: a message that a connection
 /// answers by another takes a third.
 const MAX_ROUNDS: usize = 16;
+/// Maximum time that connections that move together are waited for while no process accepts. A loop that takes longer joins the others when it
+/// is offered.
+const GATHERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Connections of a loop or helper that the successor has restored.
 struct RestoredSlice {
@@ -35,11 +39,12 @@ impl Conversation<'_> {
     /// Freezes the connections that move together, once each has heard what others have sent it; and those whose peer is still to be learned,
     /// which only the successor can judge: it has the other connections of that peer.
     pub(super) fn gather(&self, prepared: &Prepared) {
-        let freeze = |NamedPool { name, pool, .. }: &NamedPool| pool.freeze(&prepared.reads(name));
+        let until = deadline(Instant::now(), GATHERS_WITHIN);
+        let freeze = |NamedPool { name, pool, .. }: &NamedPool| pool.freeze(&prepared.reads(name), until);
         let mut frozen: Vec<_> = self.pools.iter().flat_map(freeze).collect();
         // After a round in which no note was heard none is under way: each was put in an inbox before the round reached that.
-        (0..MAX_ROUNDS).take_while(|_| heard(&mut frozen, false) > 0).count();
-        heard(&mut frozen, true);
+        (0..MAX_ROUNDS).take_while(|_| heard(&mut frozen, false, until) > 0).count();
+        heard(&mut frozen, true, until);
     }
 
     /// Offers the connections that move together, frozen since then. They become the successor's at one moment: a set that is in both processes

@@ -43,7 +43,7 @@ impl Connections {
         }
         // The protocol has left its generation, which may be gone: the times of the generation in force apply.
         let flush = self.generations.active_settings().flush;
-        self.start_closing(slot, flush, true);
+        self.start_closing(slot, flush, !flush.is_zero());
     }
 
     /// Does the usual end: all is sent, the peer is silent, and only the slot knows of the connection.
@@ -82,7 +82,7 @@ impl Connections {
     }
 
     /// Starts to close a connection whose protocol is gone: what is left is sent, then the socket lingers. It has this time to send it; where its
-    /// peer `may_read` for longer, until nothing more was read for that time.
+    /// peer `may_read` for longer, until nothing more was read from one look to the next, this time later.
     pub(super) fn start_closing(&mut self, slot: u32, flush: Duration, may_read: bool) {
         let flags = &mut self.slots.at(slot).flags;
         flags.enter(Phase::Flushing);

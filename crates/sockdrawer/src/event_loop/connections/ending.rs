@@ -56,7 +56,7 @@ impl CountedEnd<'_> {
 
     /// Asks the selected connections to end.
     pub(crate) fn drain(&mut self, selector: &Selector) {
-        let meant = Selecting::of(self.connections).choose(selector);
+        let meant = Selecting::of(self.connections).choose_to_end(selector);
         self.drain_these(meant);
     }
 
@@ -88,7 +88,7 @@ impl CountedEnd<'_> {
 
     /// Ends the selected connections: their protocols may say goodbye, and have this time until all is sent.
     pub(crate) fn purge(&mut self, selector: &Selector, within: Duration) {
-        let meant = Selecting::of(self.connections).choose(selector);
+        let meant = Selecting::of(self.connections).choose_to_end(selector);
         let (new, endings) = (self.count(meant), self.endings.clone());
         in_slices(self.connections, new, move |connections, slot| {
             let token = connections.slots.token(slot);

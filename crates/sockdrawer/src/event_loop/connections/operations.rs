@@ -22,7 +22,10 @@ impl Connections {
                 (answer.list, answer.next) = Selecting::of(self).list(selector, *page);
                 answer.list.len()
             }
-            Op::Kill => self.each(selector, |connections, token| connections.kill_one(token)),
+            Op::Kill => {
+                let meant = Selecting::of(self).choose_to_end(selector).into_iter();
+                meant.filter(|token| self.kill_one(*token)).count()
+            }
             Op::Tag(text) => {
                 let tag = crate::protocol::tag(text);
                 self.each(selector, |connections, token| connections.tag_one(token, &tag))

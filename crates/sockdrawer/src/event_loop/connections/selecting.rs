@@ -49,6 +49,17 @@ impl Selecting<'_> {
         chosen
     }
 
+    /// Returns the tokens of the connections that are to end: where all are meant, also those that are closed and have something to send still.
+    pub(crate) fn choose_to_end(&mut self, selector: &Selector) -> Vec<u64> {
+        let mut chosen = self.choose(selector);
+        if *selector == Selector::All {
+            let closing = (0..self.slots.len()).filter(|slot| self.slots.at(*slot).flags.is(Phase::Flushing));
+            let closing: Vec<u32> = closing.collect();
+            chosen.extend(closing.into_iter().map(|slot| self.slots.token(slot)));
+        }
+        chosen
+    }
+
     fn traits(&mut self, slot: u32, uptime: Duration, needs_peer: bool) -> Traits<'_> {
         let peer = if needs_peer { self.io.remote(self.slots, slot) } else { None };
         let record = self.slots.at(slot);

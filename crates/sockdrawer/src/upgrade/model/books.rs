@@ -359,7 +359,7 @@ impl Movable for Fake {
         books.accept((self.side, self.pool));
     }
 
-    fn freeze(&self, _: &State) -> Vec<FrozenBy> {
+    fn freeze(&self, _: &State, _: Instant) -> Vec<FrozenBy> {
         let books = &mut self.world.state().books;
         for id in books.of((self.side, self.pool), |here| here == Here::Acts) {
             books.set(self.side, id, Here::Frozen { offered: false });
