@@ -254,6 +254,32 @@ fn an_idle_relay_ends_in_order() {
     scene.assert_empty();
 }
 
+#[test]
+fn a_relay_whose_client_reads_slowly_is_not_idle() {
+    let scene = Scene::with(|mut config| {
+        config.settings.idle = Some(Duration::from_millis(500));
+        config.loops(1)
+    });
+    let bytes = pattern(8_000_000);
+    let (mut client, mut backend) = scene.pair();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            backend.write_all(&bytes).expect("it stands");
+            backend.shutdown(Shutdown::Write).expect("it stands");
+        });
+        let (mut came, mut part) = (Vec::new(), vec![0; 100_000]);
+        loop {
+            // waits because: the client is slow. The kernel takes more when a third of its buffer is free: that takes longer than the timeout.
+            thread::sleep(Duration::from_millis(60));
+            match client.read(&mut part).expect("it goes on") {
+                0 => break,
+                count => came.extend_from_slice(&part[..count]),
+            }
+        }
+        assert!(came == bytes, "{} bytes came", came.len());
+    });
+}
+
 /// A redis-server of the test's own; None where there is none on this machine.
 struct Redis(Child, SocketAddr);
 

@@ -52,9 +52,15 @@ impl IdleWatch<'_> {
         }
     }
 
-    /// Returns the number of bytes that its protocol and its peer have taken. Where the kernel takes no more output, it is asked for what the peer has
-    /// not read: it has room for more only after much of that.
+    /// Returns the number of bytes that its protocol and its peer have taken; in a relay those of both sides, because one may wait for the other.
     pub(super) fn progress(&mut self, slot: u32) -> u64 {
+        let other = self.slots.other(slot).map_or(0, |other| self.progress_of(other));
+        self.progress_of(slot).wrapping_add(other)
+    }
+
+    /// Returns the part of a connection alone. Where the kernel takes no more output, it is asked for what the peer has not read: it has room for more
+    /// only after much of that.
+    fn progress_of(&mut self, slot: u32) -> u64 {
         let kept = self.kept.bytes(slot).len();
         let unread = if self.slots.at(slot).flags.any(Flags::UNSENT) { self.io.unread(self.slots, slot) } else { 0 };
         self.slots.at(slot).progress(kept + unread)
