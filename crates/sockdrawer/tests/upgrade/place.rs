@@ -23,7 +23,8 @@ impl Place {
 
     /// Starts a build that serves there.
     pub(crate) fn serve(&self, config: Config) -> (Pool, SocketAddr) {
-        let upgrade = self.upgrade().begin().expect("it begins");
+        // On a machine with other work a loop that has much to do gets few turns, and does not hang.
+        let upgrade = self.upgrade().turns_within(PATIENCE).begin().expect("it begins");
         let pool = upgrade.start("sums", config).expect("it starts");
         upgrade.ready().expect("it takes over");
         let at = address(&pool);
