@@ -111,8 +111,8 @@ impl Io {
         learned.or_else(|| self.system.peer_address(slots.socket(slot)).ok().flatten())
     }
 
-    /// Returns the number of bytes that the kernel has for the peer of a connection.
-    pub(super) fn unread(&self, slots: &mut Slots, slot: u32) -> usize {
+    /// Returns the number of bytes that were sent to the peer of a connection and that it has not acknowledged.
+    pub(super) fn unacknowledged(&self, slots: &mut Slots, slot: u32) -> usize {
         // It fails only where the connection is gone.
         self.system.unacknowledged(slots.socket(slot)).unwrap_or(0)
     }

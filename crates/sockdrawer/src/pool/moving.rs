@@ -172,7 +172,8 @@ pub(crate) trait Movable: Manager {
     /// Takes the listeners back: the other process is dead, or did not begin. The pool may be changed, and what it listened at is its own again.
     fn take_back(&self);
     /// Freezes connections that can move to a build that reads these states, as far as holders answer until then: all of a pool whose connections move
-    /// together, which hear notes until the last look, else those whose peers' addresses are still to be learned. Returns what has connections that move together.
+    /// together, which hear notes until the last look, else those whose peers' addresses are still to be learned. Returns what has connections that
+    /// move together.
     fn freeze(&self, reads: &State, until: Instant) -> Vec<FrozenBy>;
     /// Returns true where connections move together and share what this process has: those of helper processes do not.
     fn gathers(&self) -> bool;
@@ -549,14 +550,15 @@ impl<M: Moving> Movable for Core<M> {
 /// Asks all of these holders, and waits until then for those that are not late. One that is late by now is not waited for until it has answered
 /// something: it does what it was asked when it comes to that.
 fn ask_in_time(frozen: &mut [FrozenBy], request: &Request, until: Instant) -> Vec<Reply> {
-    let mut awaited: Vec<bool> = frozen.iter().map(|one| !one.is_late).collect();
     let ask = |one: &FrozenBy, reply| one.holder.ask(request.clone(), Vec::new(), reply);
     let mut answers = gather(&*frozen, until, ask);
     let (mut replies, mut in_time) = (Vec::new(), vec![false; frozen.len()]);
-    while awaited.contains(&true)
+    let mut waits_for = frozen.iter().filter(|one| !one.is_late).count();
+    while waits_for > 0
         && let Some((index, reply)) = answers.next()
     {
-        (awaited[index], in_time[index]) = (false, true);
+        waits_for -= usize::from(!frozen[index].is_late);
+        in_time[index] = true;
         replies.extend(reply);
     }
     for (index, reply) in answers.within(Duration::ZERO) {

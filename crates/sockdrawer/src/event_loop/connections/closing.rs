@@ -103,7 +103,7 @@ impl Connections {
 
     /// Returns the number of bytes that the peer of a closing connection has not taken yet.
     fn unread(&mut self, slot: u32) -> u32 {
-        u32::try_from(self.unsent.bytes(slot).len() + self.io.unread(&mut self.slots, slot)).unwrap_or(u32::MAX)
+        u32::try_from(self.unsent.bytes(slot).len() + self.io.unacknowledged(&mut self.slots, slot)).unwrap_or(u32::MAX)
     }
 
     /// Cuts a closing connection off, unless its peer has read since it was looked at last.

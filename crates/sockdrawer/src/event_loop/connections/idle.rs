@@ -62,7 +62,7 @@ impl IdleWatch<'_> {
     /// only after much of that.
     fn progress_of(&mut self, slot: u32) -> u64 {
         let kept = self.kept.bytes(slot).len();
-        let unread = if self.slots.at(slot).flags.any(Flags::UNSENT) { self.io.unread(self.slots, slot) } else { 0 };
+        let unread = if self.slots.at(slot).flags.any(Flags::UNSENT) { self.io.unacknowledged(self.slots, slot) } else { 0 };
         self.slots.at(slot).progress(kept + unread)
     }
 }

@@ -53,9 +53,8 @@ impl Selecting<'_> {
     pub(crate) fn choose_to_end(&mut self, selector: &Selector) -> Vec<u64> {
         let mut chosen = self.choose(selector);
         if *selector == Selector::All {
-            let closing = (0..self.slots.len()).filter(|slot| self.slots.at(*slot).flags.is(Phase::Flushing));
-            let closing: Vec<u32> = closing.collect();
-            chosen.extend(closing.into_iter().map(|slot| self.slots.token(slot)));
+            let all = self.slots.tokens().into_iter();
+            chosen.extend(all.filter(|token| self.slots.at(*token as u32).flags.is(Phase::Flushing)));
         }
         chosen
     }
