@@ -59,11 +59,9 @@ impl LoopTimers {
         seen.since.elapsed().min(age)
     }
 
-    /// Notes that a connection that came from another process has been idle there for this time.
-    pub(super) fn was_idle(&mut self, slot: u32, progress: u64, time: Duration) {
-        if let Some(since) = Instant::now().checked_sub(time) {
-            self.idle.insert(slot, Seen { progress, since });
-        }
+    /// Notes how a connection was seen last that is not watched yet.
+    pub(super) fn note(&mut self, slot: u32, seen: Seen) {
+        self.idle.insert(slot, seen);
     }
 
     #[inline(always)]

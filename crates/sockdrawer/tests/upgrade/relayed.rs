@@ -9,7 +9,7 @@ use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Returns a configuration in which little is between a writer and a reader that does not read.
 fn of(service: Joins) -> Config {
@@ -201,4 +201,30 @@ fn an_adoption_takes_each_side_for_itself() {
     drop(far);
     assert!(read_all(&mut client).expect("an orderly end").is_empty());
     assert!(pool.wait(PATIENCE, |status| status.connections == 0 && status.generations.len() == 1), "{:#?}", pool.status());
+}
+
+#[test]
+fn a_relay_that_is_idle_goes_on_to_be() {
+    const IDLE: Duration = Duration::from_secs(4);
+    for together in [false, true] {
+        let place = Place::new("idle-relay");
+        let (backend, target) = backend();
+        let idle = || {
+            let mut config = of(Joins { together, ..joins(target.clone()) });
+            config.settings.idle = Some(IDLE);
+            config
+        };
+        let (old, at) = place.serve(idle().listen(any_port()));
+        let [mut client, mut far] = pair(at, &backend);
+        let began = Instant::now();
+        // waits because: the relay is idle for this time in the old build.
+        thread::sleep(IDLE - Duration::from_secs(1));
+        let (new, _) = place.serve(idle().listen(Address::Tcp(at)));
+        moved(&old, &new, 2);
+        assert!(read_all(&mut client).expect("an orderly end").is_empty());
+        let idle = began.elapsed();
+        assert!(read_all(&mut far).expect("an orderly end").is_empty());
+        // It ends at the next look, of four in this time; a build that began anew would take all of it again.
+        assert!(idle >= IDLE && idle < IDLE + IDLE / 2, "{idle:?}, together: {together}");
+    }
 }

@@ -19,6 +19,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// A side of a relay that arrived.
+struct ArrivedSide {
+    token: u64,
+    /// Id of the other side.
+    other: u64,
+    /// Time for which it was idle, in nanoseconds.
+    idle: Option<u64>,
+}
+
 impl Connections {
     /// Restores connections of another process; their sockets are not touched.
     pub(crate) fn restore_arrivals(&mut self, records: Vec<Record>, sockets: Vec<OwnedFd>) -> Restored {
@@ -79,33 +88,36 @@ impl Connections {
             // The loop whose inbox was full is another process's.
             self.io.inbox.room(token);
         }
-        if let Some(time) = moved.idle {
-            let progress = IdleWatch::of(self).progress(slot);
-            self.timers.was_idle(slot, progress, Duration::from_nanos(time));
-        }
-        let seen = self.timers.seen(slot).filter(|_| moved.idle.is_some());
+        let progress = IdleWatch::of(self).progress(slot);
         self.tell_restored(slot);
-        IdleWatch::of(self).go_on(slot, seen);
+        IdleWatch::of(self).was_idle(slot, progress, moved.idle);
         notes.into_iter().for_each(|note| self.note(token, note, Urgency::Delivered));
         token
     }
 
-    /// Joins the sides of relays that arrived: by id, the token of each and the id of its other side.
-    fn join_arrivals(&mut self, sides: &HashMap<u64, (u64, u64)>) {
-        for (token, other) in sides.values() {
+    /// Joins the sides of relays that arrived.
+    fn join_arrivals(&mut self, sides: &HashMap<u64, ArrivedSide>) {
+        for ArrivedSide { token, other, .. } in sides.values() {
             let Some(slot) = self.slots.find(*token) else { continue };
-            match sides.get(other).filter(|(other, _)| self.slots.find(*other).is_some()) {
-                Some((to, _)) => self.slots.join(slot, *to),
+            match sides.get(other).filter(|other| self.slots.find(other.token).is_some()) {
+                Some(to) => self.slots.join(slot, to.token),
                 // The other side ended when it was restored.
                 None => self.end(slot, Closed::Aborted, true),
             }
         }
-        for (token, _) in sides.values() {
+        for ArrivedSide { token, .. } in sides.values() {
             let slot = self.slots.find(*token);
             if let Some((slot, other)) = slot.and_then(|slot| Some((slot, self.slots.other(slot)?)))
                 && Pair::of(self, slot, other).find_filters()
             {
                 self.settle_relay(*token);
+            }
+        }
+        // Only now both sides are there, whose progress is one.
+        for ArrivedSide { token, idle, .. } in sides.values() {
+            if let Some(slot) = self.slots.find(*token) {
+                let progress = IdleWatch::of(self).progress(slot);
+                IdleWatch::of(self).was_idle(slot, progress, *idle);
             }
         }
     }
@@ -153,9 +165,9 @@ impl Intake<'_> {
             let notes = notes.remove(&id).unwrap_or_default();
             match self.connections.io.shared.placement.clone() {
                 None => {
-                    let relay = arrived.record.relay;
+                    let (relay, idle) = (arrived.record.relay, arrived.record.idle);
                     let token = self.connections.seat(arrived, permit, notes, together);
-                    relay.into_iter().for_each(|other| _ = sides.insert(id, (token, other)));
+                    relay.into_iter().for_each(|other| _ = sides.insert(id, ArrivedSide { token, other, idle }));
                 }
                 Some(placement) => {
                     let Connections { io, generations, .. } = &mut *self.connections;

@@ -52,6 +52,16 @@ impl IdleWatch<'_> {
         }
     }
 
+    /// Goes on with the wait of a connection that came from another process, where it was idle for this time: unless its progress is another since.
+    pub(super) fn was_idle(&mut self, slot: u32, progress: u64, time: Option<u64>) {
+        let since = time.and_then(|time| Instant::now().checked_sub(Duration::from_nanos(time)));
+        if let Some(since) = since.filter(|_| self.progress(slot) == progress) {
+            let seen = Seen { progress, since };
+            self.timers.note(slot, seen);
+            self.go_on(slot, Some(seen));
+        }
+    }
+
     /// Returns the number of bytes that its protocol and its peer have taken; in a relay those of both sides, because one may wait for the other.
     pub(super) fn progress(&mut self, slot: u32) -> u64 {
         let other = self.slots.other(slot).map_or(0, |other| self.progress_of(other));
