@@ -1,378 +1,551 @@
-//! The connections of one event loop: how one enters, what epoll says of it, and all that they need meanwhile.
+//! Calls of protocols, and doing as their steps say. A callback may lead to a callback: all that can is here, on top of the sockets in `streams`, and each module below
+//! begins with something else that happens.
 
-mod arriving;
-mod calling;
-mod closing;
-pub(super) mod connecting;
+pub(crate) mod arriving;
+pub(crate) mod connecting;
 mod deadlines;
-mod delegation;
-mod draining;
+pub(super) mod due;
 pub(crate) mod ending;
-mod groups;
-mod idle;
-mod interest;
-mod jobs;
-mod learned;
+pub(crate) mod entering;
+pub(super) mod events;
+mod frozen;
+pub(super) mod jobs;
 mod marks;
 pub(crate) mod moving;
-mod operations;
-mod passing;
-mod reading;
+pub(crate) mod operations;
+pub(super) mod publishing;
+pub(crate) mod reading;
 mod relaying;
+pub(super) mod returning;
 pub(crate) mod selecting;
 mod slices;
-mod writing;
 
-use super::buffer::Buffers;
-use super::generation::Generation;
-use super::generations::Generations;
-use super::groups::LoopGroups;
-use super::inbox::Inbox;
-use super::incoming::Incoming;
-use super::io::Io;
+use super::SCRATCH_BYTES;
+use super::inbox::{Asker, Inbox};
 use super::landing::Landing;
 use super::phase::Phase;
-use super::read_buffer::ReadBuffer;
 use super::shared::Shared;
 use super::slot::Flags;
-use super::slots::Slots;
-use super::snapshot::SnapshotCell;
-use super::timers::LoopTimers;
-use super::{ENDS_PER_TURN, PREPARED_BYTES};
-use crate::behaviour::{Answer, More, Panicked};
-use crate::ipc::child_page::ChildPage;
-use crate::listen::permit::Permit;
-use crate::net::Address;
-use crate::protocol::{Connect, ConnectionId, LateAdmission, Local, Output, Peer, Post, Side, Timer};
-use crate::sync::atomic::Ordering;
-use crate::sys::{Errno, Ready};
-use calling::{Tail, context};
+use super::slots::Extra;
+use super::streams::idle::IdleWatch;
+use super::streams::passing::Pair;
+use super::streams::{Streams, Tail};
+use crate::behaviour::{Answer, Callback, More};
+use crate::clock::deadline;
+use crate::observe::Event;
+use crate::protocol::{Asks, Closed, Connect, ConnectFailure, Handle, Note, Statements, Tag, Timer, Urgency};
+use crate::sys::{Errno, panics};
 use deadlines::Deadlines;
+use frozen::{Later, MovingConnections, NoteFate, Thawed};
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
-
-/// Timers that one turn calls for: a crowd that came at once is due at once, and others of its loop wait for a part of it alone.
-const MAX_DUE: usize = 64;
+use std::time::{Duration, Instant};
 
 /// The connections of one event loop, of whatever generation, and those that are being made.
 pub(crate) struct Connections {
-    pub(crate) io: Io,
-    /// Snapshot of the connection of an event loop that only serves, in a thread among others.
-    pub(crate) snapshot: Option<Arc<SnapshotCell>>,
-    /// Page by which the orderly end of a connection in its own process is decided. Until then its peer sees a reset when the process
-    /// dies.
-    pub(crate) page: Option<ChildPage>,
-    pub(super) post: Arc<dyn Post>,
-    pub(super) slots: Slots,
-    pub(super) generations: Generations,
-    pub(super) timers: LoopTimers,
+    pub(crate) streams: Streams,
     pub(super) deadlines: Deadlines,
-    /// Permits of connections that ended while their job runs: the job uses what the limit is there to bound.
-    pub(super) orphans: HashMap<u64, Permit>,
-    moving: moving::MovingConnections,
+    moving: MovingConnections,
     /// Connects that protocols asked for in this turn, each with the token of its asker. Each begins at the end of the turn.
     pub(super) asked: Vec<(u64, Connect)>,
-    pub(super) groups: LoopGroups,
     pub(super) landing: Landing,
-    /// Results of connects since the event loop looked last.
-    pub(super) connects: connecting::Connects,
-    /// Input that protocols did not take.
-    pub(super) kept: Buffers,
-    /// Output that the kernel did not take.
-    pub(super) unsent: Buffers,
-    pub(super) scratch: Output,
-    /// Value that the answer of the last callback carries.
-    pub(super) more: Option<More>,
-    pub(super) read: ReadBuffer,
-    /// Output was kept, for a connection that does not read.
-    pub(super) swollen: bool,
-    ids: std::ops::Range<u64>,
     /// Number of connections whose peers have ended, found in this turn.
     pub(super) ends: usize,
-    /// A descriptor was closed, of which the acceptor may be short.
-    pub(super) descriptor_freed: bool,
     /// The loop is going: nothing is begun any more.
     pub(super) abandoned: bool,
 }
 
 impl Connections {
     pub(super) fn new(index: Option<usize>, shared: Arc<Shared>, inbox: Arc<Inbox>, capacity: usize) -> Connections {
-        let late_admission: Arc<dyn LateAdmission> = shared.clone();
-        inbox.admits_by(Arc::downgrade(&late_admission));
-        let io = Io::new(index, shared, inbox);
         Connections {
-            snapshot: None,
-            page: None,
-            post: io.inbox.clone(),
-            slots: Slots::with_capacity(capacity, io.shared.limiter.clone()),
-            generations: Generations::default(),
-            timers: LoopTimers::new(io.start, capacity.min(64)),
+            streams: Streams::new(index, shared, inbox, capacity),
             deadlines: Deadlines::default(),
-            orphans: HashMap::new(),
-            moving: moving::MovingConnections::default(),
+            moving: MovingConnections::default(),
             asked: Vec::new(),
-            groups: LoopGroups::new(io.inbox.clone()),
             landing: Landing::default(),
-            connects: connecting::Connects::default(),
-            kept: Buffers::marked(Flags::KEPT, Flags::NO_LINE),
-            unsent: Buffers::marked(Flags::UNSENT, Flags::default()),
-            scratch: Output::default(),
-            more: None,
-            read: ReadBuffer::default(),
-            swollen: false,
-            ids: 0..0,
             ends: 0,
-            descriptor_freed: false,
             abandoned: false,
-            io,
         }
     }
 
-    /// Prepares all that a short connection needs, so that it allocates nothing.
-    pub(super) fn prepare(&mut self) {
-        self.scratch.bytes.reserve(PREPARED_BYTES);
-        self.look_at_switch();
-        self.slots.prepare();
-    }
-
-    /// Names the next connection: it has this number and came in there, as the process says that accepted it.
-    pub(crate) fn name_next(&mut self, id: ConnectionId, listener: Option<&Address>) {
-        self.ids = id.0..id.0 + 1;
-        self.slots.parents_listener = listener.cloned().map(Arc::new);
-    }
-
-    pub(super) fn next_id(&mut self) -> ConnectionId {
-        if self.ids.is_empty() {
-            let first = self.io.shared.shared_counters.ids().fetch_add(64, Ordering::Relaxed);
-            self.ids = first..first + 64;
-        }
-        ConnectionId(self.ids.next().expect("just filled"))
-    }
-
-    /// Takes the generation in force even if no connection comes, and lets go of the one before.
-    pub(crate) fn look_at_switch(&mut self) {
-        // A panic of the service's `local` is met again, and told, by the next connection.
-        let _ = self.generations.refresh(&self.io, &mut self.read);
-    }
-
-    /// Counts one more connection of the generation in force, for a model that runs connections elsewhere. Returns that generation and an id.
-    pub(crate) fn join(&mut self) -> Result<(Arc<Generation>, ConnectionId), Panicked> {
-        self.generations.join(&self.io, &mut self.read)?;
-        Ok((self.generations.active().generation.clone(), self.next_id()))
-    }
-
-    /// Returns true where new connections are leased to blocking code at once.
-    pub(crate) fn gives_all_away(&mut self) -> bool {
-        self.generations.refresh(&self.io, &mut self.read).is_ok() && self.generations.active().generation.gives_all_away()
-    }
-
-    /// Keeps memory ready for `capacity` connections.
-    pub(crate) fn reserve(&mut self, capacity: usize) {
-        self.slots.reserve(capacity);
-        self.generations.active().table.reserve(capacity);
-    }
-
-    pub(super) fn fire_timers(&mut self) {
-        if self.timers.is_empty() {
-            return;
-        }
-        let now = Instant::now();
-        let mut due = std::mem::take(&mut self.timers.due);
-        // The next turn takes those that are left.
-        self.timers.wheel.advance(&mut self.slots, now, &mut due, MAX_DUE);
-        for slot in due.drain(..) {
-            // A callback earlier in this list may have ended the connection, or set its timer again.
-            if self.slots.at(slot).is_taken() && !self.slots.at(slot).timer.is_set() {
-                self.timer_due(slot, now);
-            }
-        }
-        self.timers.due = due;
-    }
-
-    /// Visits what each generation's service made for this loop.
-    pub(crate) fn visit_locals(&mut self, visit: &mut dyn FnMut(&mut Local)) {
-        self.generations.visit_locals(visit);
-    }
-
-    /// Connections, lingering ones included.
-    pub(crate) fn count(&self) -> usize {
-        self.slots.taken()
-    }
-
-    /// Begins a connection that has its slot under the active generation and lets it speak. It is read at once: most peers have sent by now.
-    #[inline(always)]
-    pub(super) fn enter(&mut self, slot: u32, peer: &Peer) {
-        self.slots.at(slot).id = self.next_id();
-        if peer.side() == Side::Connected {
-            self.slots.at(slot).flags.set(Flags::CONNECTED);
-            self.set_active_options(slot);
-        }
-        self.open_protocol(slot, peer);
-    }
-
-    /// Gives a slot its protocol.
-    #[inline(always)]
-    pub(super) fn open_protocol(&mut self, slot: u32, peer: &Peer) {
-        match self.generations.join(&self.io, &mut self.read) {
-            Ok(()) => self.open_joined(slot, peer),
-            Err(panicked) => self.not_opened(slot, panicked),
-        }
-    }
-
-    /// Gives a slot its protocol where the generation in force counts it already. Nearly always the protocol has nothing to say before it is
-    /// read: that way looks nothing up twice.
-    pub(super) fn open_joined(&mut self, slot: u32, peer: &Peer) {
-        if self.generations.names_peers & peer.is_unnamed() {
-            // The generation came into force after the accept.
-            let named = Peer::new(self.io.remote(&mut self.slots, slot), Side::Accepted).came_in_at(self.slots.came_in_at(slot));
-            return self.open_joined(slot, &named);
-        }
-        if self.snapshot.is_some() {
-            self.publish(slot, peer);
-        }
-        let (table, opened) = (self.generations.active_for(&mut self.slots, slot), self.timers.second);
-        let record = self.slots.at(slot);
-        (record.table, record.opened) = (table, opened);
-        let of = self.generations.at(table);
-        (self.scratch.backlog, self.scratch.high_water) = (0, of.high_water);
+    /// Calls the protocol. What it appended waits in the scratch; what it answered besides the answer, in `more`.
+    pub(super) fn dispatch(&mut self, slot: u32, event: Callback<'_>) -> Answer {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
-        let mut cx =
-            context(slot, record, (of.id, of.max_partial), &mut *of.local, &mut self.scratch, &mut timer, &now, &self.post);
-        match of.table.open(peer, &mut cx, &mut self.more) {
-            Ok((state, answer)) => {
-                record.state = state;
-                let silent = self.scratch.bytes.is_empty() & self.scratch.asks.is_nothing() & (timer == Timer::Keep);
-                let usual = silent && matches!(answer, Answer::Continue);
-                if !usual && !self.has_spoken(slot, answer, timer, &now) {
-                    return;
-                }
-                // epoll hears of the connection only when it has been read and stays: many are over by then. A side that connected
-                // has just sent its first words, if any: there can be no answer yet.
-                match peer.side() {
-                    Side::Accepted => self.readable(slot),
-                    Side::Connected => self.settle(slot, false),
-                }
+        let answer =
+            self.streams.with_context(slot, &mut timer, &now, |table, state, cx, more| table.dispatch(state, event, cx, more));
+        self.after_call(slot, timer, &now);
+        answer
+    }
+
+    /// Does what a callback said beside its answer.
+    #[inline]
+    pub(super) fn after_call(&mut self, slot: u32, timer: Timer, now: &Cell<Option<Instant>>) {
+        if !self.streams.scratch.asks.is_nothing() {
+            self.hear(slot);
+        }
+        match timer {
+            Timer::Keep => {}
+            // The timer is the idle timeout's, or is free for it.
+            Timer::Off if self.streams.slots.at(slot).flags.any(Flags::IDLE) => {}
+            Timer::Off => {
+                self.streams.timers.clear(&mut self.streams.slots, slot);
+                IdleWatch::of(&mut self.streams).begin(slot);
             }
-            Err(panicked) => {
-                self.generations.leave(&self.io, table);
-                self.not_opened(slot, panicked);
-            }
+            Timer::At(at) => self.streams.timers.set(&mut self.streams.slots, slot, at, now.get().unwrap_or_else(Instant::now)),
         }
     }
 
-    /// Does what a protocol asked for when it was opened. Whether the connection goes on.
+    /// Does what a callback asked for beside its step.
     #[inline(never)]
-    fn has_spoken(&mut self, slot: u32, answer: Answer, timer: Timer, now: &Cell<Option<Instant>>) -> bool {
-        self.after_call(slot, timer, now);
-        self.act(slot, answer, Tail::Unknown, false);
-        self.slots.at(slot).is_taken()
+    fn hear(&mut self, slot: u32) {
+        let asks = std::mem::take(&mut self.streams.scratch.asks);
+        let flags = &mut self.streams.slots.at(slot).flags;
+        if asks.has(Asks::PAUSE) {
+            flags.set(Flags::PAUSED);
+        }
+        if asks.has(Asks::RESUME) {
+            flags.clear(Flags::PAUSED.union(Flags::END_BEHIND));
+        }
+        if asks.has(Asks::HOLD) {
+            flags.set(Flags::HELD);
+        }
+        if asks.has(Asks::HANDLE) {
+            flags.set(Flags::HANDLED);
+        }
+        if asks.has(Asks::SHAKEN) && !asks.has(Asks::SHAKING) {
+            self.streams.shook(slot, true);
+        }
+        self.streams.connects.shaking |= asks.has(Asks::SHAKING);
+        if asks.has(Asks::WAKE) {
+            self.streams.slots.make_extra(slot).wake_below = Some(asks.wake_below);
+            // Once the output of this callback is sent.
+            let token = self.streams.slots.token(slot);
+            self.streams.io.wake_again(&mut self.streams.slots, token);
+        }
+        if let Some(said) = self.streams.scratch.said.take() {
+            self.heard(slot, *said);
+        }
     }
 
     #[cold]
-    fn not_opened(&mut self, slot: u32, Panicked(message): Panicked) {
-        self.io.count_panic(&mut self.slots, slot, message);
-        self.io.counters.crashed().add(1);
-        // The scratch may hold what was to go before all that its protocol says.
-        self.scratch.clear();
-        self.leave(slot, true);
+    fn heard(&mut self, slot: u32, said: Statements) {
+        self.streams.io.count_handshakes(&said.handshakes);
+        if let Some(learned) = said.learned {
+            self.streams.peer_learned(slot, learned);
+        }
+        if let Some(tag) = said.tag {
+            self.set_tag(slot, tag);
+        }
+        for connect in said.connects {
+            self.streams.slots.make_extra(slot).connects += 1;
+            self.asked.push((self.streams.slots.token(slot), connect));
+        }
+        if let Some(report) = said.report {
+            let token = self.streams.slots.token(slot);
+            self.streams.io.tell_report(&mut self.streams.slots, token, report);
+        }
     }
 
-    /// Handles an event of epoll.
-    /// A connection that was made and is to run elsewhere is returned.
-    #[inline(always)]
-    pub(super) fn event(&mut self, token: u64, ready: Ready) -> Option<Incoming> {
-        let slot = self.slots.find(token)?;
-        // Nearly always: there is input, and it is wanted.
-        if ready.is_input() && !self.slots.at(slot).flags.any(Flags::UNREAD) {
-            self.readable(slot);
-            return None;
-        }
-        if self.slots.at(slot).flags.is(Phase::Connecting) {
-            return self.connect_event(slot, ready);
-        }
-        if self.slots.at(slot).flags.is(Phase::Relayed) {
-            self.relay_event(slot, ready);
+    /// Makes a callback other than `received`, and does all that follows from it.
+    pub(super) fn callback(&mut self, slot: u32, event: Callback<'_>) {
+        let held = !self.streams.slots.at(slot).may_receive();
+        let answer = self.dispatch(slot, event);
+        if matches!(answer, Answer::Close) && self.streams.leaves_unanswered(slot) {
+            self.cut(slot, Closed::Purged);
         } else {
-            self.rare_event(slot, token, ready);
+            self.follow(slot, answer, held);
         }
+        self.streams.settle(slot, false);
+    }
+
+    /// Acts on the answer of a callback, and offers input that was held until it may be offered again.
+    pub(super) fn follow(&mut self, slot: u32, answer: Answer, held: bool) {
+        self.act(slot, answer, Tail::Unknown, false);
+        self.input_goes_on(slot, held);
+    }
+
+    /// Offers input again where its hold has ended, and asks to drain: a drain that waits for a quiet point may find one.
+    pub(super) fn input_goes_on(&mut self, slot: u32, held: bool) {
+        if held {
+            self.resume(slot);
+        }
+        self.ask_to_drain(slot);
+    }
+
+    /// Offers input again: first what was kept, then the peer's end if it was read meanwhile.
+    pub(super) fn resume(&mut self, slot: u32) {
+        if self.streams.slots.at(slot).may_receive() {
+            self.offer_kept(slot);
+        }
+        if self.streams.slots.at(slot).flags.any(Flags::PEER_ENDED) {
+            self.tell_ended(slot);
+        }
+    }
+
+    pub(super) fn tell_ended(&mut self, slot: u32) {
+        let record = self.streams.slots.at(slot);
+        if !record.has_protocol() || !record.may_hear_end() || record.flags.any(Flags::TOLD_ENDED) {
+            return;
+        }
+        record.flags.set(Flags::TOLD_ENDED);
+        let answer = self.dispatch(slot, Callback::PeerEnded);
+        self.act(slot, answer, Tail::Unknown, false);
+        self.ask_to_drain(slot);
+    }
+
+    /// Does what the protocol asked for.
+    #[inline]
+    pub(super) fn act(&mut self, slot: u32, answer: Answer, tail: Tail, more_follows: bool) {
+        match answer {
+            Answer::Continue => {
+                // The mark is looked at after each call: above it, what is read next stays in the kernel.
+                let waits = self.streams.scratch.backlog + self.streams.scratch.bytes.len();
+                if !more_follows || waits >= SCRATCH_BYTES.min(self.streams.scratch.high_water) {
+                    self.streams.send(slot, false);
+                }
+            }
+            Answer::EndOutput => self.streams.end_output(slot),
+            Answer::Close => {
+                if self.take_back(slot) {
+                    self.streams.close(slot, tail);
+                }
+            }
+            Answer::Abort => self.streams.end(slot, Closed::Aborted, true),
+            Answer::More => self.act_more(slot),
+        }
+    }
+
+    #[cold]
+    fn act_more(&mut self, slot: u32) {
+        if !self.take_back(slot) {
+            panics::discard(self.streams.more.take());
+            return;
+        }
+        match self.streams.more.take().expect("the answer said so") {
+            More::Work(job) => {
+                if self.streams.send(slot, false) {
+                    self.streams.work(slot, job);
+                }
+            }
+            More::Delegate(delegate) => self.streams.start_leaving(slot, delegate),
+            More::Relay(to) => self.start_relaying(slot, &to),
+            More::Panicked(message) => self.streams.crash(slot, message),
+        }
+    }
+
+    /// Brings a note to the connection. Above its high-water mark it does without what is only offered, and ends where too much is unsent.
+    pub(in crate::event_loop) fn note(&mut self, token: u64, note: Note, urgency: Urgency) {
+        let Some(slot) = self.streams.slots.with_protocol(token) else {
+            panics::discard(note);
+            return;
+        };
+        if self.streams.slots.at(slot).flags.is(Phase::Leased) {
+            return self.streams.note_leased(slot, note, urgency);
+        }
+        let heard = if self.streams.slots.at(slot).flags.is(Phase::Frozen) { self.keep_note(slot, note) } else { Some(note) };
+        let Some(note) = heard else { return };
+        if self.streams.slots.at(slot).flags.any(Flags::FULL) {
+            let (table, unsent) = (self.streams.slots.at(slot).table, self.streams.unsent.bytes(slot).len());
+            let is_too_much = self.streams.generations.settings(table).max_unsent.is_some_and(|max| unsent > max);
+            if is_too_much || urgency == Urgency::Offered {
+                self.streams.io.counters.notes_dropped().add(1);
+                panics::discard(note);
+                if is_too_much {
+                    self.streams.end(slot, Closed::Overflow, true);
+                }
+                return;
+            }
+        }
+        self.streams.io.counters.notes().add(1);
+        self.callback(slot, Callback::Notified(&mut Some(note)));
+    }
+
+    /// Tells what came of a connect to what has asked for it.
+    pub(in crate::event_loop) fn tell_asker(&mut self, asker: Asker, result: Result<Handle, ConnectFailure>) {
+        let Asker::Connection(token) = asker else { return asker.tell_later(&self.streams.io.inbox, result) };
+        let made = result.as_ref().ok().map(|handle| handle.token);
+        if let Some(slot) = self.streams.slots.with_protocol(token) {
+            if let Some(extra) = self.streams.slots.extra_of(slot) {
+                extra.connects -= 1;
+            }
+            self.callback(slot, Callback::Connected(&mut Some(result)));
+        }
+        // Made for a connection that is gone, it would stay alone.
+        if self.streams.slots.with_protocol(token).is_none()
+            && let Some(slot) = made.and_then(|made| self.streams.slots.with_protocol(made))
+        {
+            self.streams.end(slot, Closed::Aborted, true);
+        }
+    }
+
+    /// Handles a connect that failed: there will be no connection.
+    pub(super) fn connect_failed(&mut self, slot: u32, errno: Errno) {
+        let (target, (lag, after)) =
+            (self.streams.slots.target(slot), self.streams.slots.at(slot).connect_times(self.streams.io.start));
+        let reset = errno == Errno::TIMEDOUT;
+        let asker = self.streams.slots.extra_of(slot).and_then(|extra| extra.asked.take()).map(|asked| asked.by);
+        self.streams.leave(slot, reset);
+        let failure = ConnectFailure { target, errno: errno.raw_os_error(), after, lag };
+        match asker {
+            None => self.streams.tell_connect_failed(&failure),
+            Some(asker) => {
+                self.streams.io.counters.connect_failed().add(1);
+                self.tell_asker(asker, Err(failure));
+            }
+        }
+    }
+
+    /// Tells the protocol, once, when nothing partial was received and no job runs.
+    #[inline]
+    pub(super) fn ask_to_drain(&mut self, slot: u32) {
+        if self.streams.slots.at(slot).flags.any(Flags::DRAINING) {
+            self.tell_draining(slot);
+        }
+    }
+
+    fn tell_draining(&mut self, slot: u32) {
+        let record = self.streams.slots.at(slot);
+        let asked = !record.flags.any(Flags::TOLD_DRAINING);
+        // Partial input stays partial once the peer has finished.
+        let whole = !record.flags.any(Flags::KEPT) || record.flags.any(Flags::PEER_ENDED);
+        if asked && whole && record.is_free() {
+            record.flags.set(Flags::TOLD_DRAINING);
+            self.callback(slot, Callback::Draining);
+        }
+    }
+
+    /// Asks a connection to end. What it has received already is answered first.
+    pub(super) fn drain(&mut self, slot: u32) {
+        if !self.happens_now(slot, |connections, slot| connections.drain(slot)) {
+            return;
+        }
+        let record = self.streams.slots.at(slot);
+        if record.flags.is(Phase::Connecting) {
+            return self.connect_failed(slot, Errno::CONNABORTED);
+        }
+        if record.flags.is(Phase::Leased) {
+            record.flags.set(Flags::DRAINING);
+            // Also when it was asked before: the deadline may be nearer now.
+            return self.streams.slots.extra(slot).into_iter().for_each(Extra::drain_leased);
+        }
+        if !record.has_protocol() || record.flags.any(Flags::DRAINING) {
+            return;
+        }
+        record.flags.set(Flags::DRAINING);
+        self.readable(slot);
+        self.ask_to_drain(slot);
+    }
+
+    /// Ends a connection: the protocol may say goodbye, all that was written is delivered, and what takes longer than `within`
+    /// is reset.
+    pub(super) fn purge(&mut self, slot: u32, within: Duration) {
+        if !self.happens_now(slot, move |connections, slot| connections.purge(slot, within)) {
+            return;
+        }
+        let record = self.streams.slots.at(slot);
+        if record.flags.is(Phase::Connecting) {
+            return self.connect_failed(slot, Errno::CONNABORTED);
+        }
+        if self.streams.slots.at(slot).is_told_first() {
+            // A request that was begun is no reason for a reset here: it is the purge that does not wait for it.
+            let answer = self.dispatch(slot, Callback::Draining);
+            self.follow(slot, answer, false);
+        }
+        if self.streams.slots.at(slot).flags.is(Phase::Leased) {
+            self.streams.slots.at(slot).flags.set(Flags::DRAINING);
+            return self.streams.slots.make_extra(slot).purge_leased(deadline(Instant::now(), within));
+        }
+        if self.streams.slots.at(slot).flags.is(Phase::Relayed) {
+            // No protocol says where the stream is whole.
+            return self.cut(slot, Closed::Purged);
+        }
+        if self.streams.slots.at(slot).has_protocol() {
+            self.streams.forget_protocol(slot, Closed::Purged);
+            self.streams.slots.at(slot).flags.set(Flags::PURGED);
+            self.streams.start_closing(slot, within, false);
+        } else if self.streams.slots.at(slot).flags.is(Phase::Flushing) {
+            // The connection was closing by itself, with more patience; a lingering one has less already.
+            self.streams.slots.at(slot).state = 0;
+            let now = Instant::now();
+            self.streams.timers.set(&mut self.streams.slots, slot, deadline(now, within), now);
+        }
+    }
+
+    /// Ends a connection now: in order where nothing is owed to its peer, else by a reset, which is the only way to tell the peer
+    /// that something is missing.
+    pub(in crate::event_loop) fn cut(&mut self, slot: u32, why: Closed) {
+        if self.streams.slots.at(slot).flags.is(Phase::Connecting) {
+            return self.connect_failed(slot, crate::sys::Errno::CONNABORTED);
+        }
+        if self.streams.slots.at(slot).flags.is(Phase::Cut) {
+            return self.streams.leave(slot, true);
+        }
+        let owes = self.streams.owes(slot);
+        let record = self.streams.slots.at(slot);
+        if owes {
+            self.streams.io.counters.cut().add(1);
+        } else if record.has_protocol() || record.flags.any(Flags::PURGED) {
+            self.streams.io.counters.purged().add(1);
+        }
+        self.streams.end(slot, why, owes);
+    }
+
+    /// Lets the connection go on here, and with it the other side of its relay.
+    fn thaw(&mut self, id: u64) {
+        let thawed = self.moving.thaw(&mut self.streams.slots, &mut self.streams.timers, id);
+        thawed.into_iter().for_each(|thawed| self.goes_on(thawed));
+    }
+
+    fn goes_on(&mut self, Thawed { token, waited, later }: Thawed) {
+        let Some(slot) = self.streams.slots.with_protocol(token) else { return };
+        let seen = self.streams.timers.seen(slot);
+        if waited && !self.streams.slots.at(slot).flags.any(Flags::PAUSED.union(Flags::HELD)) {
+            // The reason for which input was held ended meanwhile.
+            self.resume(slot);
+        }
+        self.streams.settle(slot, false);
+        IdleWatch::of(&mut self.streams).go_on(slot, seen);
+        for later in later {
+            match later {
+                Later::Note(note) => self.note(token, note, Urgency::Delivered),
+                Later::Act(act) => act(self, token),
+            }
+        }
+        self.streams.io.wake_again(&mut self.streams.slots, token);
+    }
+
+    /// Keeps a note for a frozen connection. Returns it where it is heard now.
+    #[cold]
+    pub(super) fn keep_note(&mut self, slot: u32, note: Note) -> Option<Note> {
+        let id = self.streams.slots.at(slot).id.0;
+        let left = match self.moving.keep(id, note) {
+            NoteFate::Waits => return None,
+            NoteFate::Heard(note) => return Some(note),
+            NoteFate::Dropped(note) => {
+                self.streams.io.counters.notes_dropped().add(1);
+                note
+            }
+            NoteFate::GoesOn(note) => {
+                self.thaw(id);
+                // It may have ended by a note that came before.
+                if self.streams.slots.at(slot).has_protocol() {
+                    return Some(note);
+                }
+                note
+            }
+        };
+        panics::discard(left);
         None
     }
 
-    /// Ends are few in a turn: false leaves the event to the next, because epoll tells of it again, behind what the others have to say now.
-    pub(super) fn may_end(&mut self, ready: Ready) -> bool {
-        if ready.is_ended() {
-            self.ends += 1;
-        }
-        !ready.is_ended() || self.ends <= ENDS_PER_TURN
+    /// Takes back a connection that may be frozen, because something happens to it: it is not the other process's then, and is offered again
+    /// later. Returns false where it ended, by a note that had come meanwhile.
+    #[inline]
+    pub(super) fn take_back(&mut self, slot: u32) -> bool {
+        !self.streams.slots.at(slot).flags.is(Phase::Frozen) || self.thaw_one(slot)
     }
 
     #[cold]
-    fn rare_event(&mut self, slot: u32, token: u64, ready: Ready) {
-        let flags = self.slots.at(slot).flags;
-        if flags.is(Phase::Cut) {
-            return;
-        }
-        // epoll tells the end of a leased connection once, and it takes no time here.
-        if flags.is(Phase::Leased) {
-            return self.leased_ended(slot);
-        }
-        if !self.may_end(ready) {
-            return;
-        }
-        if flags.is(Phase::Lingering) {
-            return self.discard(slot);
-        }
-        let may_receive = !flags.any(Flags::UNREAD);
-        // A reset is seen by reading; where the connection is not read it must be asked for, else it would be reported for ever.
-        if ready.is_broken() && !may_receive {
-            return self.check_broken(slot);
-        }
-        if ready.is_ended() && flags.any(Flags::WATCH_END) {
-            return self.ended_while_paused(slot);
-        }
-        if ready.is_writable() && flags.any(Flags::WATCH_WRITE) {
-            self.flush(slot);
-        }
-        if let Some(slot) = self.slots.find(token) {
-            if (ready.is_readable() || ready.is_broken()) && may_receive && self.slots.at(slot).has_protocol() {
-                self.readable(slot);
-            } else {
-                self.settle(slot, ready.is_readable());
+    fn thaw_one(&mut self, slot: u32) -> bool {
+        let id = self.streams.slots.at(slot).id.0;
+        self.thaw(id);
+        self.streams.slots.at(slot).is_taken()
+    }
+
+    /// Takes back a connection for an action: now, where this returns true; else `act` is called later, if it was offered to another process.
+    #[inline]
+    pub(super) fn happens_now(&mut self, slot: u32, act: impl FnOnce(&mut Connections, u32) + Send + 'static) -> bool {
+        match self.moving.offered(self.streams.slots.at(slot)) {
+            None => self.take_back(slot),
+            Some(frozen) => {
+                let act = move |connections: &mut Connections, token| {
+                    if let Some(slot) = connections.streams.slots.find(token) {
+                        act(connections, slot);
+                    }
+                };
+                frozen.later.push(Later::Act(Box::new(act)));
+                false
             }
         }
     }
 
-    /// Checks a connection that is not read now, and of which epoll reports an error.
-    fn check_broken(&mut self, slot: u32) {
-        match self.io.system.take_error(self.slots.socket(slot)) {
-            Err(errno) => self.fail(slot, errno),
-            // Hung up on both sides: what is unsent can only fail now.
-            Ok(()) if self.slots.at(slot).flags.any(Flags::UNSENT) => self.flush(slot),
-            // While a job runs or the protocol waits, epoll would report it for ever, and the connection is not read.
-            Ok(()) => {
-                self.io.unwatch(self.slots.at(slot));
-                if self.slots.at(slot).flags.any(Flags::PAUSED) {
-                    self.ended_while_paused(slot);
-                }
-            }
+    /// Ends a connection with a reset.
+    pub(super) fn kill_one(&mut self, token: u64) -> bool {
+        let Some(slot) = self.streams.slots.find(token) else { return false };
+        if self.moving.offered(self.streams.slots.at(slot)).is_some() {
+            return !self.happens_now(slot, move |connections, _| _ = connections.kill_one(token));
+        }
+        if self.streams.slots.at(slot).flags.is(Phase::Connecting) {
+            self.connect_failed(slot, Errno::CONNABORTED);
+        } else {
+            let (id, peer) = (self.streams.slots.at(slot).id, self.streams.io.remote(&mut self.streams.slots, slot));
+            self.streams.end(slot, Closed::Killed, true);
+            self.streams.io.shared.tell(&Event::ConnectionKilled { id, peer });
+        }
+        true
+    }
+
+    /// Sets the tag; an empty tag is none.
+    pub(super) fn set_tag(&mut self, slot: u32, tag: Tag) {
+        let later = tag.clone();
+        if self.moving.offered(self.streams.slots.at(slot)).is_some()
+            && !self.happens_now(slot, move |connections, slot| connections.set_tag(slot, later))
+        {
+            return;
+        }
+        self.streams.snapshot.iter().for_each(|snapshot| snapshot.tagged(tag.clone()));
+        if !tag.is_empty() {
+            self.streams.slots.make_extra(slot).tag = Some(tag);
+        } else if let Some(extra) = self.streams.slots.extra_of(slot) {
+            extra.tag = None;
         }
     }
 
-    /// Handles the end of a peer's stream while the protocol wants no input. The protocol is told if none is left.
-    fn ended_while_paused(&mut self, slot: u32) {
-        match self.io.system.peek(self.slots.socket(slot)) {
-            Ok(0) => {
-                self.slots.at(slot).flags.set(Flags::PEER_ENDED);
-                self.tell_ended(slot);
+    /// Does Step::Relay. What the protocols have not taken, or not sent, goes first.
+    pub(super) fn start_relaying(&mut self, slot: u32, to: &Handle) {
+        if !self.streams.send(slot, false) {
+            return;
+        }
+        if !Arc::ptr_eq(&to.post, &self.streams.post)
+            || to.token == self.streams.slots.token(slot)
+            || !self.streams.slots.at(slot).is_free()
+        {
+            return self.streams.crash(slot, "a protocol relays to a connection of another loop, to itself, or twice");
+        }
+        // A connection that is offered to another process is not that one's: it stays with this.
+        let stays = self.streams.slots.with_protocol(to.token).is_some_and(|other| self.take_back(other));
+        let Some(other) = self.streams.slots.with_protocol(to.token).filter(|_| stays) else {
+            // The other connection has ended meanwhile, and this one with it.
+            return self.streams.end(slot, Closed::Aborted, true);
+        };
+        if !self.streams.slots.at(other).is_free() {
+            self.streams.crash(slot, "a protocol relays to a connection that is relayed, delegated or runs a job");
+            self.kill_one(to.token);
+            return;
+        }
+        let token = self.streams.slots.token(slot);
+        for (one, to) in [(slot, to.token), (other, token)] {
+            self.streams.slots.join(one, to);
+            let extra = self.streams.slots.make_extra(one);
+            (extra.wake_below, extra.asked) = (None, None);
+            let flags = &mut self.streams.slots.at(one).flags;
+            flags.enter(Phase::Relayed);
+            flags.clear(Flags::PAUSED.union(Flags::HELD).union(Flags::FULL).union(Flags::BACKED_UP));
+        }
+        if !Pair::of(&mut self.streams, slot, other).find_filters() {
+            return;
+        }
+        let directions = [(slot, other), (other, slot)];
+        for (from, to) in directions {
+            if self.streams.slots.is_relayed(token) {
+                Pair::of(&mut self.streams, from, to).relay_kept();
             }
-            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => self.slots.at(slot).flags.set(Flags::END_BEHIND),
-            Err(errno) => self.fail(slot, errno),
         }
-        // A socket that was hung up on both sides is not watched any more: epoll would tell of that for ever.
-        if self.slots.at(slot).flags.any(Flags::WATCHED) {
-            self.settle(slot, false);
+        for (from, to) in directions {
+            if self.streams.slots.is_relayed(token) {
+                Pair::of(&mut self.streams, from, to).relay();
+            }
         }
+        self.streams.settle_relay(token);
     }
 }

@@ -1,10 +1,11 @@
 //! Beginning connects: the acceptor's mirror. It takes a permit, makes a socket and puts it into a slot while the handshake runs.
 
 use super::connections::Connections;
-use super::connections::connecting::Connects;
+use super::connections::connecting::begin_connecting;
 use super::dialer::Dialer;
 use super::io::Io;
 use super::ports::Ports;
+use super::streams::Connects;
 use crate::config::Late;
 use crate::limit::limiter::Waiter;
 use crate::listen::permit::Permit;
@@ -122,7 +123,7 @@ impl Connector {
 
     fn connect_due(&mut self, connections: &mut Connections) {
         let now = Instant::now();
-        self.heed(connections.connects.take());
+        self.heed(connections.streams.connects.take());
         self.next = NextDial::Moment(self.rested(now));
         let Some(dialer) = self.dialer.clone() else { return };
         for _ in 0..CONNECTS_PER_TURN {
@@ -132,7 +133,7 @@ impl Connector {
             if !self.connect_next(&dialer, connections, now) {
                 return;
             }
-            self.heed(connections.connects.take());
+            self.heed(connections.streams.connects.take());
         }
     }
 
@@ -168,7 +169,7 @@ impl Connector {
             self.next = NextDial::Moment(self.rests_until.map_or(due, |rested| rested.max(due)));
             return false;
         }
-        let Some(permit) = Permit::take(&connections.io.shared.limiter) else {
+        let Some(permit) = Permit::take(&connections.streams.io.shared.limiter) else {
             if dialer.connecting.late == Late::Forget {
                 // The loop that gets a permit first goes on, with what is due then.
                 self.give_back();
@@ -189,19 +190,20 @@ impl Connector {
 
 /// Begins one connect, on behalf of this turn of the dialer's.
 fn connect(connections: &mut Connections, dialer: &Dialer, (turn, due): (usize, Instant), permit: Permit) {
-    connections.io.counters.connects().add(1);
+    connections.streams.io.counters.connects().add(1);
     let connecting = &dialer.connecting;
     let target = &connecting.targets[turn % connecting.targets.len()];
     let began = Instant::now();
     let lag = dialer.lag(due, began);
-    let opened = open_connecting(&connections.io, dialer, turn, target);
-    let begun =
-        opened.and_then(|socket| connections.begin_connecting(socket, permit, target, (began, lag), connecting.timeout, false));
+    let opened = open_connecting(&connections.streams.io, dialer, turn, target);
+    let begun = opened.and_then(|socket| {
+        begin_connecting(&mut connections.streams, socket, permit, target, (began, lag), connecting.timeout, false)
+    });
     match begun {
         Ok(_) => {}
         Err(errno) => {
             let (target, after) = (target.internet(), began.elapsed());
-            connections.tell_connect_failed(&ConnectFailure { target, errno: errno.raw_os_error(), after, lag });
+            connections.streams.tell_connect_failed(&ConnectFailure { target, errno: errno.raw_os_error(), after, lag });
         }
     }
 }

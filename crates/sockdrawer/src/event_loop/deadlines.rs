@@ -10,7 +10,7 @@ use std::time::Instant;
 /// Joins the shutdown where the pool ends: every connection of this loop is asked to end.
 pub(crate) fn join_shutdown(event_loop: &mut EventLoop) {
     let Some(endings) = event_loop.shared().ending.get().cloned() else { return };
-    let own_process = event_loop.connections.page.is_some();
+    let own_process = event_loop.connections.streams.page.is_some();
     if event_loop.connections.deadlines.look(&endings, own_process) {
         CountedEnd::of(&mut event_loop.connections, &endings).drain_all();
     }

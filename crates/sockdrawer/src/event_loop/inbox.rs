@@ -262,13 +262,13 @@ impl Post for Inbox {
     }
 
     fn tag(&self, token: u64, tag: Tag) -> bool {
-        self.put_bounded(Box::new(move |event_loop| _ = event_loop.connections.tag_one(token, &tag)))
+        self.put_bounded(Box::new(move |event_loop| event_loop.tag(token, &tag)))
     }
 
     fn report(&self, token: u64, report: Report) -> bool {
         self.put_bounded(Box::new(move |event_loop| {
             let connections = &mut event_loop.connections;
-            connections.io.tell_report(&mut connections.slots, token, report);
+            connections.streams.io.tell_report(&mut connections.streams.slots, token, report);
         }))
     }
 

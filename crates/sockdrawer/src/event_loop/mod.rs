@@ -29,6 +29,7 @@ mod shared;
 mod slot;
 mod slots;
 pub(crate) mod snapshot;
+pub(crate) mod streams;
 mod timer;
 mod timers;
 pub(crate) mod user_code;
@@ -38,14 +39,14 @@ pub(crate) mod worker;
 use crate::admission::Reject;
 use crate::behaviour::Panicked;
 use crate::observe::counters::Counters;
-use crate::protocol::{Closed, Membership};
+use crate::protocol::{Closed, Local, Membership, Tag};
 use crate::sync::lock;
 use crate::sys::{Errno, Events, Interest, panics};
 pub(crate) use shared::{Basis, Placement, Shared};
 
 use crate::limit::limiter::Waiter;
 use acceptor::Acceptor;
-use connections::Connections;
+use connections::{Connections, connecting, due, entering, events, jobs, operations, publishing, returning};
 use connector::Connector;
 use dialer::Dialer;
 use endings::Endings;
@@ -54,6 +55,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use streams::Streams;
 
 /// Maximum bytes of one read: what counts for small messages is bytes per read.
 const READ_BYTES: usize = 256 * 1024;
@@ -111,7 +113,7 @@ impl EventLoop {
     ) -> Result<EventLoop, EventLoopError> {
         let mut event_loop = EventLoop::empty(Some(index), shared, inbox, capacity);
         event_loop.awaken()?;
-        let Connections { io, generations, read, .. } = &mut event_loop.connections;
+        let Streams { io, generations, read, .. } = &mut event_loop.connections.streams;
         generations.refresh(io, read)?;
         Ok(event_loop)
     }
@@ -121,7 +123,7 @@ impl EventLoop {
     pub(crate) fn serving(shared: Arc<Shared>, inbox: Arc<Inbox>) -> Result<EventLoop, Errno> {
         let mut event_loop = EventLoop::asleep(shared, inbox);
         event_loop.awaken()?;
-        event_loop.connections.snapshot = Some(Arc::default());
+        event_loop.connections.streams.snapshot = Some(Arc::default());
         Ok(event_loop)
     }
 
@@ -148,13 +150,13 @@ impl EventLoop {
 
     /// Prepares all that a short connection needs, so that it allocates nothing.
     pub(crate) fn prepare(&mut self) {
-        self.connections.prepare();
-        self.acceptor.view.look(&self.connections.io);
+        entering::prepare(&mut self.connections.streams);
+        self.acceptor.view.look(&self.connections.streams.io);
     }
 
     /// Makes what it waits with. Before that, only its own thread may have its inbox.
     pub(crate) fn awaken(&mut self) -> Result<(), Errno> {
-        self.connections.io.awaken()
+        self.connections.streams.io.awaken()
     }
 
     #[inline(always)]
@@ -164,39 +166,59 @@ impl EventLoop {
 
     /// Returns the descriptors that this loop itself has open, beside sockets.
     pub(crate) fn descriptors(&self) -> Result<[RawFd; 2], Errno> {
-        Ok([self.connections.io.epoll.as_fd().as_raw_fd(), self.connections.io.inbox.wake.event()?.as_raw_fd()])
+        Ok([self.connections.streams.io.epoll.as_fd().as_raw_fd(), self.connections.streams.io.inbox.wake.event()?.as_raw_fd()])
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.connections.io.shared
+        &self.connections.streams.io.shared
     }
 
     pub(crate) fn inbox(&self) -> &Arc<Inbox> {
-        &self.connections.io.inbox
+        &self.connections.streams.io.inbox
+    }
+
+    /// Returns the number of connections, lingering ones included.
+    pub(crate) fn count(&self) -> usize {
+        self.connections.streams.slots.taken()
+    }
+
+    /// Names a connection, by order of a handle.
+    pub(crate) fn tag(&mut self, token: u64, tag: &Tag) {
+        operations::tag_one(&mut self.connections, token, tag);
+    }
+
+    /// Visits what each generation's service made for this loop.
+    pub(crate) fn visit_locals(&mut self, visit: &mut dyn FnMut(&mut Local)) {
+        self.connections.streams.generations.visit_locals(visit);
     }
 
     pub(crate) fn counters(&self) -> &Counters {
-        &self.connections.io.counters
+        &self.connections.streams.io.counters
     }
 
     /// Turns end when this has something to read, and say so by the bit of its number, below 32.
     pub(crate) fn notice(&self, number: u32, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
         let interest = Interest::READ;
-        self.connections.io.system.watch(self.connections.io.epoll.as_fd(), descriptor, NOTICED + u64::from(number), interest)
+        self.connections.streams.io.system.watch(
+            self.connections.streams.io.epoll.as_fd(),
+            descriptor,
+            NOTICED + u64::from(number),
+            interest,
+        )
     }
 
     /// Waits for events and handles them once. True when there was an event.
     pub(crate) fn turn(&mut self, events: &mut Events, sleeping: impl Fn(bool)) -> bool {
         sleeping(true);
         // After a turn in which there was something to do.
-        if let Some(time) = self.connections.io.shared.spin().filter(|_| events.len() > 0) {
+        if let Some(time) = self.connections.streams.io.shared.spin().filter(|_| events.len() > 0) {
             self.spin(events, time);
         } else {
             events.clear();
         }
         if events.len() == 0 {
             let timeout = self.timeout();
-            let waited = self.connections.io.system.wait(self.connections.io.epoll.as_fd(), events, timeout);
+            let waited = self.connections.streams.io.system.wait(self.connections.streams.io.epoll.as_fd(), events, timeout);
             waited.expect(BAD_EPOLL);
         }
         sleeping(false);
@@ -208,7 +230,12 @@ impl EventLoop {
     fn spin(&mut self, events: &mut Events, time: Duration) {
         let until = Instant::now() + self.timeout().map_or(time, |timeout| timeout.min(time));
         loop {
-            self.connections.io.system.wait(self.connections.io.epoll.as_fd(), events, Some(Duration::ZERO)).expect(BAD_EPOLL);
+            self.connections
+                .streams
+                .io
+                .system
+                .wait(self.connections.streams.io.epoll.as_fd(), events, Some(Duration::ZERO))
+                .expect(BAD_EPOLL);
             if events.len() > 0 || Instant::now() >= until {
                 return;
             }
@@ -219,14 +246,15 @@ impl EventLoop {
     /// Does one turn without waiting, for a thread that waits elsewhere. Returns true where there were events.
     #[cfg(feature = "tokio")]
     pub(crate) fn turn_now(&mut self, events: &mut Events) -> bool {
-        let waited = self.connections.io.system.wait(self.connections.io.epoll.as_fd(), events, Some(Duration::ZERO));
+        let waited =
+            self.connections.streams.io.system.wait(self.connections.streams.io.epoll.as_fd(), events, Some(Duration::ZERO));
         waited.expect(BAD_EPOLL);
         self.handle(events)
     }
 
     fn handle(&mut self, events: &Events) -> bool {
-        self.connections.io.counters.turns().add(1);
-        self.connections.timers.look_at_clock();
+        self.connections.streams.io.counters.turns().add(1);
+        self.connections.streams.timers.look_at_clock();
         let dials = self.connector.has_more();
         self.connections.ends = 0;
         for index in 0..events.len() {
@@ -236,7 +264,7 @@ impl EventLoop {
                 (0, noticed) if noticed >= NOTICED => self.noticed |= 1 << (noticed - NOTICED),
                 (0, listener) => self.intake().accept_event(listener, events.len()),
                 (_, token) => {
-                    if let Some(incoming) = self.connections.event(token, ready) {
+                    if let Some(incoming) = events::event(&mut self.connections, token, ready) {
                         self.intake().arrive(incoming);
                     }
                     if dials && !self.acceptor.has_unplaced() {
@@ -248,25 +276,26 @@ impl EventLoop {
         if !self.is_quiet() {
             self.do_what_waits();
         }
-        self.connections.io.shared.notifier.notify();
+        self.connections.streams.io.shared.notifier.notify();
         events.len() > 0
     }
 
     /// Returns true where there is nothing to do but handle events, as is the rule: a turn looks at all of it by a few loads.
     #[inline(always)]
     fn is_quiet(&self) -> bool {
-        let messages = self.has_messages() | self.connections.io.shared.process.is_some();
-        let times = !self.connections.timers.is_empty() | !self.connections.deadlines.is_empty() | self.turn_until.is_some();
-        !(messages | times | self.acceptor.has_more(&self.connections.io.shared) | self.connector.has_more())
+        let messages = self.has_messages() | self.connections.streams.io.shared.process.is_some();
+        let times =
+            !self.connections.streams.timers.is_empty() | !self.connections.deadlines.is_empty() | self.turn_until.is_some();
+        !(messages | times | self.acceptor.has_more(&self.connections.streams.io.shared) | self.connector.has_more())
     }
 
     #[inline(never)]
     fn do_what_waits(&mut self) {
-        self.connections.io.shared.limiter.hear();
+        self.connections.streams.io.shared.limiter.hear();
         self.read_messages();
-        self.connections.fire_timers();
+        due::fire_timers(&mut self.connections);
         deadlines::keep_deadlines(self);
-        if std::mem::take(&mut self.connections.descriptor_freed) {
+        if std::mem::take(&mut self.connections.streams.descriptor_freed) {
             self.acceptor.descriptor_freed();
         }
         self.intake().acceptor_turn();
@@ -275,7 +304,7 @@ impl EventLoop {
         } else {
             self.connector.connect_more(&mut self.connections);
         }
-        self.connections.begin_asked();
+        connecting::begin_asked(&mut self.connections);
     }
 
     #[inline(always)]
@@ -293,52 +322,57 @@ impl EventLoop {
 
     /// Returns whether messages, or connects that were asked for, wait for which the inbox does not wake the loop again.
     pub(crate) fn has_messages(&self) -> bool {
-        !self.unread.is_empty() || !self.connections.asked.is_empty() || self.connections.io.inbox.wake.is_notified()
+        !self.unread.is_empty() || !self.connections.asked.is_empty() || self.connections.streams.io.inbox.wake.is_notified()
     }
 
     /// Returns the moment at which there is something to do even if nothing comes.
     pub(crate) fn due(&self) -> Option<Instant> {
         let deadline = self.connections.deadlines.next();
-        let wakes =
-            [self.connections.timers.next(), deadline, self.acceptor.retry_at(), self.connector.retry_at(), self.turn_until];
+        let wakes = [
+            self.connections.streams.timers.next(),
+            deadline,
+            self.acceptor.retry_at(),
+            self.connector.retry_at(),
+            self.turn_until,
+        ];
         wakes.into_iter().flatten().min()
     }
 
     /// Returns a descriptor that has events when the event loop has: for a thread that waits elsewhere.
     #[cfg(feature = "tokio")]
     pub(crate) fn epoll(&self) -> std::io::Result<std::os::fd::OwnedFd> {
-        self.connections.io.epoll.as_fd().try_clone_to_owned()
+        self.connections.streams.io.epoll.as_fd().try_clone_to_owned()
     }
 
     fn read_messages(&mut self) {
         // No messages are taken before the last are read: the bound of the inbox is the bound of all that wait.
         if self.unread.is_empty() {
-            self.connections.io.inbox.take(&mut self.messages);
+            self.connections.streams.io.inbox.take(&mut self.messages);
             self.unread.extend(self.messages.drain(..));
         }
         let mut commanded_since = None;
         for _ in 0..MESSAGES_PER_TURN {
             match self.unread.pop_front() {
                 None => return,
-                Some(Message::Done(token, result)) => self.connections.job_done(token, result),
+                Some(Message::Done(token, result)) => jobs::job_done(&mut self.connections, token, result),
                 // The mistake: the connection that has the slot now gets what was meant for another.
                 #[cfg(sockdrawer_broken = "stale-note")]
                 Some(Message::Note(token, note, urgency)) => {
-                    let token = self.connections.slots.token(token as u32);
+                    let token = self.connections.streams.slots.token(token as u32);
                     self.connections.note(token, note, urgency);
                 }
                 #[cfg(not(sockdrawer_broken = "stale-note"))]
                 Some(Message::Note(token, note, urgency)) => self.connections.note(token, note, urgency),
                 Some(Message::Published(group, bytes, urgency)) => {
-                    self.connections.published(&group, bytes, urgency, &mut self.unread);
+                    publishing::published(&mut self.connections, &group, bytes, urgency, &mut self.unread);
                 }
                 Some(Message::Membership(token, group, change)) => {
-                    self.connections.groups.change(&mut self.connections.slots, token, &group, change);
+                    self.connections.streams.groups.change(&mut self.connections.streams.slots, token, &group, change);
                 }
                 Some(Message::Connected(token, result)) => self.connections.tell_asker(Asker::Connection(token), result),
-                Some(Message::Room(token)) => self.connections.room(token),
+                Some(Message::Room(token)) => events::room(&mut self.connections, token),
                 Some(Message::Adopt(incoming)) => self.intake().arrive(incoming),
-                Some(Message::Returned(returned)) => self.connections.came_back(returned),
+                Some(Message::Returned(returned)) => returning::came_back(&mut self.connections, returned),
                 Some(Message::Command(command)) => {
                     let since = *commanded_since.get_or_insert_with(Instant::now);
                     command(self);
@@ -366,23 +400,24 @@ impl EventLoop {
     pub(crate) fn abandon(&mut self, why: Closed) {
         self.connector.set_dialer(None);
         self.connections.abandoned = true;
-        for slot in 0..self.connections.slots.len() {
-            if self.connections.slots.at(slot).is_taken() {
+        for slot in 0..self.connections.streams.slots.len() {
+            if self.connections.streams.slots.at(slot).is_taken() {
                 let end = std::panic::AssertUnwindSafe(|| self.connections.cut(slot, why));
                 let _ = std::panic::catch_unwind(end);
             }
         }
         let unplaced = self.acceptor.take_unplaced().into_iter().map(Message::Adopt);
-        let messages: Vec<Message> = unplaced.chain(self.unread.drain(..)).chain(self.connections.io.inbox.close()).collect();
+        let messages: Vec<Message> =
+            unplaced.chain(self.unread.drain(..)).chain(self.connections.streams.io.inbox.close()).collect();
         messages.into_iter().for_each(|message| self.pass_on(message));
     }
 
     /// Passes on a message that this loop will not read: a connection that was on its way here goes to another loop, or waits for one;
     /// anything else is dropped, and may hold user values with a Drop that may do anything.
     fn pass_on(&self, message: Message) {
-        let others: Vec<_> = lock(&self.connections.io.shared.roster)
+        let others: Vec<_> = lock(&self.connections.streams.io.shared.roster)
             .iter()
-            .filter(|other| !Arc::ptr_eq(other, &self.connections.io.inbox))
+            .filter(|other| !Arc::ptr_eq(other, &self.connections.streams.io.inbox))
             .cloned()
             .collect();
         let mut left = Some(message);
@@ -393,9 +428,9 @@ impl EventLoop {
         }
         match left {
             Some(Message::Membership(_, group, Membership::Joined)) => {
-                group.left(self.connections.groups.address(), false);
+                group.left(self.connections.streams.groups.address(), false);
             }
-            Some(Message::Adopt(incoming)) => lock(&self.connections.io.shared.stranded).push(incoming),
+            Some(Message::Adopt(incoming)) => lock(&self.connections.streams.io.shared.stranded).push(incoming),
             left => _ = panics::discard(left),
         }
     }

@@ -420,7 +420,7 @@ impl Slots {
     }
 }
 
-/// Pairs of connections whose bytes go to each other. `connections/relaying.rs` moves the bytes.
+/// Pairs of connections whose bytes go to each other. `streams/relaying.rs` moves the bytes.
 impl Slots {
     /// Has the bytes of a connection go to that of this token: 0 where the other side is still to come.
     pub(super) fn join(&mut self, slot: u32, to: u64) {

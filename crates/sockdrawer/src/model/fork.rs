@@ -2,6 +2,7 @@
 
 use super::programs::Programs;
 use crate::behaviour::Kind;
+use crate::event_loop::connections::entering;
 use crate::event_loop::generation::Generation;
 use crate::event_loop::incoming::Incoming;
 use crate::event_loop::{EventLoop, Intake, Placement};
@@ -428,12 +429,12 @@ impl Children {
 
 impl Placement for Children {
     fn place(&self, intake: &mut Intake<'_>, incoming: Incoming) {
-        let (generation, id) = match intake.connections.join() {
+        let (generation, id) = match entering::join(&mut intake.connections.streams) {
             Ok(joined) => joined,
             Err(panicked) => {
-                intake.connections.io.counters.panics().add(1);
-                intake.connections.io.counters.closed().add(1);
-                return intake.connections.io.shared.tell(&Event::ServicePanicked { message: panicked.0 });
+                intake.connections.streams.io.counters.panics().add(1);
+                intake.connections.streams.io.counters.closed().add(1);
+                return intake.connections.streams.io.shared.tell(&Event::ServicePanicked { message: panicked.0 });
             }
         };
         let child_slot = match self.free_slot() {
@@ -485,7 +486,7 @@ impl Placement for Children {
 impl Children {
     fn not_placed(&self, intake: &mut Intake<'_>, incoming: Incoming, generation: &Generation, errno: Errno) {
         if generation.leave() {
-            intake.connections.io.shared.tell(&Event::GenerationEnded(generation.id));
+            intake.connections.streams.io.shared.tell(&Event::GenerationEnded(generation.id));
         }
         intake.place_later(incoming, errno);
     }

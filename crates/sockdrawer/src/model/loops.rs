@@ -88,6 +88,6 @@ fn run(event_loop: &mut EventLoop, turns: &TurnCounter) {
     event_loop.inbox().wake.read_here();
     while !event_loop.stopping {
         event_loop.turn(&mut events, |sleeping| turns.sleeping(sleeping));
-        turns.connections.store(event_loop.connections.count(), Ordering::Relaxed);
+        turns.connections.store(event_loop.count(), Ordering::Relaxed);
     }
 }

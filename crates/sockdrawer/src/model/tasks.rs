@@ -72,7 +72,7 @@ async fn drive(event_loop: &mut EventLoop, turns: &TurnCounter, epoll: AsyncFd<A
         let busy = event_loop.turn_now(&mut events);
         // Another turn, for the supervisor, which looks whether this loop hangs.
         turns.sleeping(false);
-        turns.connections.store(event_loop.connections.count(), Ordering::Relaxed);
+        turns.connections.store(event_loop.count(), Ordering::Relaxed);
         if busy || event_loop.has_messages() {
             // Events that are still ready are not reported again: only a turn that found nothing may wait.
             tokio::task::yield_now().await;

@@ -2,6 +2,7 @@
 //! whose connection ended waits a while for the next.
 
 use crate::config::Config;
+use crate::event_loop::connections::{entering, reading};
 use crate::event_loop::inbox::{Inbox, Message};
 use crate::event_loop::incoming::Incoming;
 use crate::event_loop::snapshot::SnapshotCell;
@@ -82,7 +83,7 @@ impl Threads {
             Ok(event_loop) => event_loop,
             Err(errno) => return Err((incoming, errno)),
         };
-        let snapshot = event_loop.connections.snapshot.clone().unwrap_or_default();
+        let snapshot = event_loop.connections.streams.snapshot.clone().unwrap_or_default();
         let thread = Arc::new(Thread { inbox: event_loop.inbox().clone(), counters: event_loop.counters().clone(), snapshot });
         let (threads, own) = (self.own.upgrade().expect("it is being used"), thread.clone());
         let stack = self.stack.load(Ordering::Relaxed);
@@ -122,16 +123,16 @@ impl Threads {
         while !event_loop.stopping {
             event_loop.turn(&mut events, |_| ());
             // There is a thread for each: what is a loop's share for many would be there for each of them.
-            event_loop.connections.give_memory_back();
+            reading::give_memory_back(&mut event_loop.connections.streams);
             // A connection may have come and gone in this turn.
             let gone = |event_loop: &EventLoop| event_loop.counters().closed().get() + event_loop.counters().moved_out().get();
-            while event_loop.connections.count() == 0 && gone(event_loop) != served {
+            while event_loop.count() == 0 && gone(event_loop) != served {
                 served = gone(event_loop);
                 match self.rest(own) {
                     Some(incoming) => event_loop.intake().adopt_incoming(incoming),
                     None => {
                         // Generations that were retired while it served are let go of.
-                        event_loop.connections.look_at_switch();
+                        entering::look_at_switch(&mut event_loop.connections.streams);
                         event_loop.turn_until = Some(Instant::now() + IDLE);
                     }
                 }
@@ -190,22 +191,22 @@ impl Threads {
 
 impl Placement for Threads {
     fn place(&self, intake: &mut Intake<'_>, mut incoming: Incoming) {
-        if intake.connections.gives_all_away() {
+        if entering::gives_all_away(&mut intake.connections.streams) {
             // This thread runs nothing else: a second one is not needed.
             return intake.adopt_incoming(incoming);
         }
         loop {
             let mut served = lock(&self.pool);
             if served.stopped {
-                return intake.connections.io.counters.closed().add(1);
+                return intake.connections.streams.io.counters.closed().add(1);
             }
             let Some(idle) = served.idle.pop() else {
                 // A connection with a permit has a thread. Where there are as many threads as permits, one has just given its own back.
-                let limiter = &intake.connections.io.shared.limiter;
+                let limiter = &intake.connections.streams.io.shared.limiter;
                 if served.all.len() >= limiter.limit().max(limiter.taken()) {
                     return served.waiting.push_back(incoming);
                 }
-                let started = self.start(&mut served, &intake.connections.io.shared, incoming);
+                let started = self.start(&mut served, &intake.connections.streams.io.shared, incoming);
                 drop(served);
                 return started.unwrap_or_else(|(incoming, errno)| intake.place_later(incoming, errno));
             };

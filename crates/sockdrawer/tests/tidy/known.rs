@@ -3,13 +3,12 @@
 use super::types::Known;
 
 pub(crate) const TYPES: Known<'_> = Known {
-    methods: &[("sockdrawer::Connections", 149), ("sockdrawer::Core", 91)],
+    methods: &[("sockdrawer::Core", 91)],
     files: &[
         ("catalog::Client", 3),
         ("catalog::Connection", 3),
         ("load::Run", 3),
         ("sockdrawer::Behaviour", 4),
-        ("sockdrawer::Connections", 17),
         ("sockdrawer::Conversation", 3),
         ("sockdrawer::Core", 17),
         ("sockdrawer::Driver", 3),
@@ -62,4 +61,4 @@ pub(crate) const TYPES: Known<'_> = Known {
 pub(crate) const HALF_SENTENCES: &[(&str, usize)] = &[("cli", 7), ("program", 14), ("sockdrawer", 8)];
 
 /// Lines of code of the library, tests left out, when they were counted last.
-pub(crate) const LIBRARY_LINES: usize = 30_390;
+pub(crate) const LIBRARY_LINES: usize = 30_710;

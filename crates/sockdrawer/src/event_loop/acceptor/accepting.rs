@@ -4,12 +4,13 @@ use super::{Accepted, Accepting, LoopSocket, Retiring, STARVED};
 use crate::admission::AcceptState;
 use crate::admission::Capacity;
 use crate::event_loop::Intake;
-use crate::event_loop::connections::Connections;
+use crate::event_loop::connections::entering::enter;
 use crate::event_loop::generations::Generations;
 use crate::event_loop::inbox::Message;
 use crate::event_loop::incoming::Incoming;
 use crate::event_loop::io::Io;
 use crate::event_loop::read_buffer::ReadBuffer;
+use crate::event_loop::streams::Streams;
 use crate::listen::permit::Permit;
 use crate::listen::socket::ListenSocket;
 use crate::listen::state::ListenerState;
@@ -43,7 +44,7 @@ fn set_stale_options(io: &Io, generations: &mut Generations, read: &mut ReadBuff
 
 /// Waits on where only descriptors are free that are left to the rest of the program.
 fn lacks_descriptors(Intake { acceptor, connections, .. }: &mut Intake<'_>) -> bool {
-    let next = || connections.io.epoll.as_fd().try_clone_to_owned();
+    let next = || connections.streams.io.epoll.as_fd().try_clone_to_owned();
     let spared_from = acceptor.spared_from;
     let lacks = spared_from != RawFd::MAX && next().map_or(true, |next| next.as_raw_fd() >= spared_from);
     if lacks {
@@ -55,32 +56,32 @@ fn lacks_descriptors(Intake { acceptor, connections, .. }: &mut Intake<'_>) -> b
 impl Intake<'_> {
     /// Accepts from a socket from now on.
     pub(crate) fn take_socket(&mut self, socket: Arc<ListenSocket>, listener: Arc<ListenerState>) {
-        self.acceptor.take_socket(&self.connections.io, socket, listener);
+        self.acceptor.take_socket(&self.connections.streams.io, socket, listener);
     }
 
     /// Leaves a socket to another loop; its queue stays as it is.
     pub(crate) fn release_socket(&mut self, socket: &Arc<ListenSocket>) {
-        self.acceptor.release_socket(&self.connections.io, socket);
+        self.acceptor.release_socket(&self.connections.streams.io, socket);
     }
 
     /// Opens or suspends accepting, or turns every new connection away.
     pub(crate) fn set_accept_state(&mut self, accept_state: &AcceptState) {
-        self.acceptor.set_accept_state(&self.connections.io, accept_state);
+        self.acceptor.set_accept_state(&self.connections.streams.io, accept_state);
     }
 
     /// Stops polling; the kernel queues.
     pub(crate) fn suspend(&mut self) {
-        self.acceptor.suspend(&self.connections.io);
+        self.acceptor.suspend(&self.connections.streams.io);
     }
 
     /// Has all that waits look again: another policy is in force, or a listener was opened or closed.
     pub(crate) fn policy_changed(&mut self) {
-        self.acceptor.policy_changed(&self.connections.io);
+        self.acceptor.policy_changed(&self.connections.streams.io);
     }
 
     /// Keeps an accepted connection that has no place to run, for lack of a resource of the system: no more is accepted until it has one.
     pub(crate) fn place_later(&mut self, incoming: Incoming, errno: Errno) {
-        self.acceptor.place_later(&self.connections.io, incoming, errno);
+        self.acceptor.place_later(&self.connections.streams.io, incoming, errno);
     }
 
     /// Returns the sockets of connections that wait here for a place.
@@ -102,16 +103,16 @@ impl Intake<'_> {
 
     /// Brings a connection to where it is to run.
     fn bring_in(&mut self, incoming: Incoming) {
-        if self.connections.io.shared.placement.is_some() {
+        if self.connections.streams.io.shared.placement.is_some() {
             return self.arrive(incoming);
         }
         let next = {
-            let roster = lock(&self.connections.io.shared.roster);
+            let roster = lock(&self.connections.streams.io.shared.roster);
             self.acceptor.rotation = self.acceptor.rotation.wrapping_add(1);
             roster.get(self.acceptor.rotation % roster.len().max(1)).cloned()
         };
         match next {
-            Some(inbox) if !Arc::ptr_eq(&inbox, &self.connections.io.inbox) => {
+            Some(inbox) if !Arc::ptr_eq(&inbox, &self.connections.streams.io.inbox) => {
                 // The other loop may have died this moment: then the connection comes back and stays here.
                 if let Err(Message::Adopt(incoming)) = inbox.put(Message::Adopt(incoming)) {
                     self.adopt_incoming(incoming);
@@ -135,31 +136,31 @@ impl Intake<'_> {
             return self.seat_placed(incoming, *arrival);
         }
         // The parent knows the age of a connection in its own process.
-        if self.connections.page.is_none() {
-            self.connections.timers.look_at_clock();
+        if self.connections.streams.page.is_none() {
+            self.connections.streams.timers.look_at_clock();
         }
-        self.acceptor.view.look(&self.connections.io);
+        self.acceptor.view.look(&self.connections.streams.io);
         let learns = self.judges_later(incoming.permit.listener());
         if !learns {
             self.acceptor.view.count_incoming(&mut incoming.permit, incoming.side, incoming.remote, false);
         }
         let peer = Peer::new(incoming.remote, incoming.side).with_lag(incoming.lag).with_connect_time(incoming.connect_time);
-        let slot = self.connections.slots.take(incoming.socket, incoming.permit);
-        let listener = self.connections.slots.came_in_at(slot);
+        let slot = self.connections.streams.slots.take(incoming.socket, incoming.permit);
+        let listener = self.connections.streams.slots.came_in_at(slot);
         self.enter_named(slot, &peer.came_in_at(listener), learns);
     }
 
     /// Returns true where admission is asked about a connection from this listener only when its service has learned its peer's address.
     fn judges_later(&mut self, listener: Option<&Arc<ListenerState>>) -> bool {
         // A service that panics is met again, and told, when the connection opens.
-        let Connections { io, generations, read, .. } = &mut *self.connections;
+        let Streams { io, generations, read, .. } = &mut self.connections.streams;
         self.acceptor.view.asks_after && generations.refresh(io, read).is_ok() && generations.learns_peers_at(listener)
     }
 
     /// Enters a connection whose peer's address is known. Admission is not asked here where the service learns its peer's address.
     fn enter_named(&mut self, slot: u32, peer: &Peer, learns: bool) {
-        self.connections.enter(slot, peer);
-        let Connections { slots, generations, .. } = &mut *self.connections;
+        enter(self.connections, slot, peer);
+        let Streams { slots, generations, .. } = &mut self.connections.streams;
         let record = slots.at(slot);
         if learns && record.is_taken() && !generations.at(record.table).learns_peer_address {
             // A generation without such a layer came into force meanwhile.
@@ -180,18 +181,18 @@ impl Intake<'_> {
             Accepting::Paused(until) => {
                 if Instant::now() >= until {
                     self.acceptor.state = Accepting::Open;
-                    self.acceptor.watch_sockets(&self.connections.io);
+                    self.acceptor.watch_sockets(&self.connections.streams.io);
                 }
             }
         }
-        self.acceptor.look_at_denied(&self.connections.io);
+        self.acceptor.look_at_denied(&self.connections.streams.io);
         if !self.acceptor.listeners.is_empty() {
             self.look_at_listeners();
         }
         self.acceptor.retires_at = None;
-        if self.connections.io.shared.leaving.load(SeqCst) > 0 && self.acceptor.sockets.are_retiring() {
+        if self.connections.streams.io.shared.leaving.load(SeqCst) > 0 && self.acceptor.sockets.are_retiring() {
             self.retire_empty_sockets();
-            self.acceptor.forget_listeners(&self.connections.io);
+            self.acceptor.forget_listeners(&self.connections.streams.io);
         }
     }
 
@@ -204,13 +205,13 @@ impl Intake<'_> {
             self.acceptor.state = Accepting::Open;
             let accepted = matches!(self.accept_any(), Accepted::Yes);
             match self.acceptor.state {
-                Accepting::Open if accepted && !self.connections.io.shared.limiter.has_room() => {
+                Accepting::Open if accepted && !self.connections.streams.io.shared.limiter.has_room() => {
                     self.acceptor.state = Accepting::Full;
                     self.acceptor.waiter.wait_again();
                 }
                 Accepting::Open => {
                     self.acceptor.waiter.leave();
-                    return self.acceptor.watch_sockets(&self.connections.io);
+                    return self.acceptor.watch_sockets(&self.connections.streams.io);
                 }
                 // It stands in line again, or cannot accept.
                 _ => return,
@@ -219,33 +220,36 @@ impl Intake<'_> {
     }
 
     fn try_after_starving(&mut self) {
-        let before = self.connections.io.counters.accept_starved().get();
-        while self.connections.io.counters.accept_starved().get() == before
+        let before = self.connections.streams.io.counters.accept_starved().get();
+        while self.connections.streams.io.counters.accept_starved().get() == before
             && let Some(incoming) = self.acceptor.unplaced.pop_front()
         {
             self.arrive(incoming);
-            self.acceptor.tell_resumed(&self.connections.io);
+            self.acceptor.tell_resumed(&self.connections.streams.io);
         }
         if lacks_descriptors(self) {
             return;
         }
         // Without a permit, or while suspended, polling finds out later.
-        if !self.acceptor.suspended && self.acceptor.unplaced.is_empty() && self.connections.io.shared.limiter.has_room() {
+        if !self.acceptor.suspended && self.acceptor.unplaced.is_empty() && self.connections.streams.io.shared.limiter.has_room()
+        {
             self.accept_any();
         }
-        if self.connections.io.counters.accept_starved().get() == before && matches!(self.acceptor.state, Accepting::Starved(_)) {
+        if self.connections.streams.io.counters.accept_starved().get() == before
+            && matches!(self.acceptor.state, Accepting::Starved(_))
+        {
             // The connection that was just accepted may have taken the free descriptor.
             if lacks_descriptors(self) {
                 return;
             }
             self.acceptor.state = Accepting::Open;
-            self.acceptor.watch_sockets(&self.connections.io);
+            self.acceptor.watch_sockets(&self.connections.streams.io);
         }
     }
 
     /// Accepts from any socket that has something.
     fn accept_any(&mut self) -> Accepted {
-        match self.acceptor.next_ready(&self.connections.io) {
+        match self.acceptor.next_ready(&self.connections.streams.io) {
             Ok(Some(index)) => self.admit(index),
             Ok(None) => Accepted::Nothing,
             Err(_) => Accepted::Failed,
@@ -254,14 +258,14 @@ impl Intake<'_> {
 
     /// Accepts one connection from a socket, if it may come in now.
     pub(super) fn admit(&mut self, index: usize) -> Accepted {
-        self.acceptor.view.look(&self.connections.io);
+        self.acceptor.view.look(&self.connections.streams.io);
         let Some(here) = self.acceptor.sockets.get(index) else { return Accepted::Failed };
         if (self.acceptor.refusing.is_some() | here.listener.is_refusing())
             && let Some(reject) = self.acceptor.refuses_at(index)
         {
             return self.acceptor.turn_away(self.connections, index, (&reject, RejectReason::Refusing));
         }
-        if let Err(room) = self.acceptor.take_room(&self.connections.io, index) {
+        if let Err(room) = self.acceptor.take_room(&self.connections.streams.io, index) {
             return self.acceptor.without_room(self.connections, index, room);
         }
         if self.acceptor.view.asks_before
@@ -270,7 +274,7 @@ impl Intake<'_> {
             return not_taken;
         }
         let accepted = self.accept(index);
-        self.acceptor.let_others_in(&self.connections.io, index);
+        self.acceptor.let_others_in(&self.connections.streams.io, index);
         accepted
     }
 
@@ -282,21 +286,21 @@ impl Intake<'_> {
         if !self.accepts_plainly(held) {
             return self.accept_named(index);
         }
-        match self.connections.io.system.accept(held.socket.fd()) {
+        match self.connections.streams.io.system.accept(held.socket.fd()) {
             Ok(socket) => {
                 let stale = held.socket.take_stale();
                 let is_spared = socket.as_raw_fd() >= self.acceptor.spared_from;
-                let slot = self.connections.slots.take_counted(socket, Some(&held.listener), None);
-                self.connections.io.counters.accepted().add(1);
+                let slot = self.connections.streams.slots.take_counted(socket, Some(&held.listener), None);
+                self.connections.streams.io.counters.accepted().add(1);
                 if stale | self.acceptor.starving | self.acceptor.sockets.failing | is_spared {
                     self.accepted_after_all(index, slot, (stale, is_spared));
                 }
-                self.connections.enter(slot, &UNNAMED);
+                enter(self.connections, slot, &UNNAMED);
                 Accepted::Yes
             }
             Err(errno) => {
-                self.acceptor.give_room_back(&self.connections.io, index);
-                self.acceptor.accept_failed(&self.connections.io, index, errno)
+                self.acceptor.give_room_back(&self.connections.streams.io, index);
+                self.acceptor.accept_failed(&self.connections.streams.io, index, errno)
             }
         }
     }
@@ -304,9 +308,9 @@ impl Intake<'_> {
     /// Handles a connection that is the first after a lack, came before its socket had the options in force, or has a descriptor left to others.
     #[cold]
     fn accepted_after_all(&mut self, index: usize, slot: u32, (stale, is_spared): (bool, bool)) {
-        self.acceptor.accepted_again(&self.connections.io, index, is_spared);
+        self.acceptor.accepted_again(&self.connections.streams.io, index, is_spared);
         if stale {
-            let Connections { io, generations, read, slots, .. } = &mut *self.connections;
+            let Streams { io, generations, read, slots, .. } = &mut self.connections.streams;
             set_stale_options(io, generations, read, slots.socket(slot));
         }
     }
@@ -314,17 +318,18 @@ impl Intake<'_> {
     /// Returns true where the peer's address is not needed, and the connection runs here.
     #[inline(always)]
     fn accepts_plainly(&self, held: &LoopSocket) -> bool {
-        !(self.connections.generations.names_peers | self.acceptor.view.asks_after | held.socket.is_spread())
+        !(self.connections.streams.generations.names_peers | self.acceptor.view.asks_after | held.socket.is_spread())
     }
 
     /// Calls accept4 once and asks for the peer's address. The policy may still turn the connection away, and it may run elsewhere.
     #[inline(never)]
     fn accept_named(&mut self, index: usize) -> Accepted {
-        let (socket, remote) = match self.connections.io.system.accept_named(self.acceptor.sockets.at(index).socket.fd()) {
+        let (socket, remote) = match self.connections.streams.io.system.accept_named(self.acceptor.sockets.at(index).socket.fd())
+        {
             Ok(accepted) => accepted,
             Err(errno) => {
-                self.acceptor.give_room_back(&self.connections.io, index);
-                return self.acceptor.accept_failed(&self.connections.io, index, errno);
+                self.acceptor.give_room_back(&self.connections.streams.io, index);
+                return self.acceptor.accept_failed(&self.connections.streams.io, index, errno);
             }
         };
         let stale = self.acceptor.sockets.at(index).socket.take_stale();
@@ -336,24 +341,25 @@ impl Intake<'_> {
         }
         if self.acceptor.view.asks_after && !learns {
             let listener = &self.acceptor.sockets.at(index).listener;
-            match self.acceptor.view.after(&self.connections.io, listener, remote) {
+            match self.acceptor.view.after(&self.connections.streams.io, listener, remote) {
                 Ok(counted) => peer_count = counted,
                 Err((how, reason)) => {
-                    self.acceptor.give_room_back(&self.connections.io, index);
-                    self.connections.io.reject(&mut self.connections.read, &socket, (&how, reason));
+                    self.acceptor.give_room_back(&self.connections.streams.io, index);
+                    self.connections.streams.io.reject(&mut self.connections.streams.read, &socket, (&how, reason));
                     return Accepted::Yes;
                 }
             }
         }
         let held = self.acceptor.sockets.at(index);
-        if self.connections.io.shared.placement.is_some() || held.socket.is_spread() {
-            let permit = Permit::of_parts(self.connections.io.shared.limiter.clone(), Some(held.listener.clone()), peer_count);
+        if self.connections.streams.io.shared.placement.is_some() || held.socket.is_spread() {
+            let permit =
+                Permit::of_parts(self.connections.streams.io.shared.limiter.clone(), Some(held.listener.clone()), peer_count);
             let (lag, connect_time) = (Duration::ZERO, Duration::ZERO);
             self.bring_in(Incoming { socket, permit, remote, side: Side::Accepted, arrival: None, lag, connect_time });
             return if !self.acceptor.unplaced.is_empty() { Accepted::Failed } else { Accepted::Yes };
         }
-        let slot = self.connections.slots.take_counted(socket, Some(&held.listener), peer_count);
-        let listener = self.connections.slots.came_in_at(slot);
+        let slot = self.connections.streams.slots.take_counted(socket, Some(&held.listener), peer_count);
+        let listener = self.connections.streams.slots.came_in_at(slot);
         self.enter_named(slot, &Peer::new(remote, Side::Accepted).came_in_at(listener), learns);
         Accepted::Yes
     }
@@ -361,13 +367,13 @@ impl Intake<'_> {
     /// Counts it, and sets the options that it may be without.
     #[inline(always)]
     fn note_accepted(&mut self, index: usize, socket: &OwnedFd, stale: bool) {
-        self.connections.io.counters.accepted().add(1);
+        self.connections.streams.io.counters.accepted().add(1);
         let is_spared = socket.as_raw_fd() >= self.acceptor.spared_from;
         if self.acceptor.starving | self.acceptor.sockets.failing | is_spared {
-            self.acceptor.accepted_again(&self.connections.io, index, is_spared);
+            self.acceptor.accepted_again(&self.connections.streams.io, index, is_spared);
         }
         if stale {
-            let Connections { io, generations, read, .. } = &mut *self.connections;
+            let Streams { io, generations, read, .. } = &mut self.connections.streams;
             set_stale_options(io, generations, read, socket.as_fd());
         }
     }
@@ -390,7 +396,7 @@ impl Intake<'_> {
         // While the loop is full, or nothing waits at the listener, other loops have their turn.
         if self.acceptor.state == Accepting::Open
             && !self.acceptor.suspended
-            && let Some(index) = self.acceptor.ready_at(&self.connections.io, &listener)
+            && let Some(index) = self.acceptor.ready_at(&self.connections.streams.io, &listener)
         {
             self.admit(index);
         }
@@ -399,7 +405,7 @@ impl Intake<'_> {
         };
         if listener.limiter.has_room() {
             drop(self.acceptor.listeners.swap_remove(at));
-            self.acceptor.watch_sockets(&self.connections.io);
+            self.acceptor.watch_sockets(&self.connections.streams.io);
         } else if self.acceptor.listeners[at].waiter.is_called() {
             self.acceptor.listeners[at].waiter.wait_again();
         }
@@ -407,27 +413,28 @@ impl Intake<'_> {
 
     /// Counts the peers of the connections that are here as the policy asks for, each once.
     pub(crate) fn count_peers(&mut self) {
-        self.acceptor.view.look(&self.connections.io);
+        self.acceptor.view.look(&self.connections.streams.io);
         let Some(peer_counts) = self.acceptor.view.policy.peer_counts.clone() else {
-            return self.connections.slots.forget_peer_counts();
+            return self.connections.streams.slots.forget_peer_counts();
         };
-        for slot in 0..self.connections.slots.len() {
+        for slot in 0..self.connections.streams.slots.len() {
             let counted = self
                 .connections
+                .streams
                 .slots
                 .extra(slot)
                 .and_then(|extra| extra.peer_count.as_ref())
                 .is_some_and(|peer_count| peer_count.is_of(&peer_counts));
-            if !self.connections.slots.at(slot).is_taken() || counted {
+            if !self.connections.streams.slots.at(slot).is_taken() || counted {
                 continue;
             }
             // A connection without an address, or with none any more, cannot be counted by it; and the proxy's address is not its peer's.
-            if self.connections.slots.at(slot).side() == Side::Accepted
-                && !self.connections.generations.awaits_peer(&mut self.connections.slots, slot)
-                && let Some(peer) = self.connections.io.remote(&mut self.connections.slots, slot)
+            if self.connections.streams.slots.at(slot).side() == Side::Accepted
+                && !self.connections.streams.generations.awaits_peer(&mut self.connections.streams.slots, slot)
+                && let Some(peer) = self.connections.streams.io.remote(&mut self.connections.streams.slots, slot)
                 && let Ok((peer_count, _)) = peer_counts.enter(peer.ip(), usize::MAX)
             {
-                self.connections.slots.make_extra(slot).peer_count = Some(peer_count);
+                self.connections.streams.slots.make_extra(slot).peer_count = Some(peer_count);
             }
         }
     }
@@ -450,7 +457,7 @@ impl Intake<'_> {
                 }
                 // An empty one needs no permit to go, which at the limit others would have taken again and again.
                 // The mistake of a broken build: connections that wait there are reset.
-                let io = &self.connections.io;
+                let io = &self.connections.streams.io;
                 if self.acceptor.sockets.has_nothing(io, index) || cfg!(sockdrawer_broken = "close-without-drain") {
                     drop(self.acceptor.sockets.give_up(io, index));
                     break;
@@ -466,14 +473,14 @@ impl Intake<'_> {
                     }
                     continue;
                 }
-                match self.acceptor.take_room(&self.connections.io, index) {
+                match self.acceptor.take_room(&self.connections.streams.io, index) {
                     Ok(()) => _ = self.accept(index),
-                    Err(room) => match self.acceptor.rejects_without_room(&self.connections.io, index, room) {
+                    Err(room) => match self.acceptor.rejects_without_room(&self.connections.streams.io, index, room) {
                         Some((reject, reason)) => _ = self.acceptor.turn_away(self.connections, index, (&reject, reason)),
                         // This holds while suspended, too: connections that wait here have been let in.
                         None if room == Capacity::ListenerFull => {
                             let listener = self.acceptor.sockets.at(index).listener.clone();
-                            self.acceptor.wait_at(&self.connections.io, &listener);
+                            self.acceptor.wait_at(&self.connections.streams.io, &listener);
                             break;
                         }
                         None => {

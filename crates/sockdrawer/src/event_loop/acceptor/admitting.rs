@@ -28,11 +28,11 @@ impl Acceptor {
     /// Applies the policy's answer at a socket where there is room. Returns None where the policy says to take the connection.
     #[inline(never)]
     pub(super) fn hold_or_reject(&mut self, connections: &mut Connections, index: usize) -> Option<Accepted> {
-        let answer = self.view.before(&connections.io, &self.sockets.at(index).listener);
+        let answer = self.view.before(&connections.streams.io, &self.sockets.at(index).listener);
         if let BeforeAccept::Accept = answer {
             return None;
         }
-        self.give_room_back(&connections.io, index);
+        self.give_room_back(&connections.streams.io, index);
         let time = match answer {
             BeforeAccept::Reject(reject) => {
                 // A policy with an accept rate is data, which rejects for nothing else here.
@@ -43,7 +43,7 @@ impl Acceptor {
             _ => HELD,
         };
         // No connection is accepted for this time, though there is room.
-        Some(self.pause(&connections.io, crate::clock::deadline(Instant::now(), time)))
+        Some(self.pause(&connections.streams.io, crate::clock::deadline(Instant::now(), time)))
     }
 
     /// Returns the way in which every new connection at a socket is turned away; None: it is not.
@@ -83,17 +83,17 @@ impl Acceptor {
     #[cold]
     pub(super) fn without_room(&mut self, connections: &mut Connections, index: usize, room: Capacity) -> Accepted {
         let listener = &self.sockets.at(index).listener.clone();
-        match self.view.ask(&connections.io, listener, room) {
+        match self.view.ask(&connections.streams.io, listener, room) {
             BeforeAccept::Reject(reject) => self.turn_away(connections, index, (&reject, without(room))),
             BeforeAccept::Pause(time) if !time.is_zero() => {
-                self.pause(&connections.io, crate::clock::deadline(Instant::now(), time))
+                self.pause(&connections.streams.io, crate::clock::deadline(Instant::now(), time))
             }
             _ if room == Capacity::ListenerFull => {
-                self.wait_at(&connections.io, listener);
+                self.wait_at(&connections.streams.io, listener);
                 Accepted::Held
             }
             _ => {
-                self.stand_in_line(&connections.io);
+                self.stand_in_line(&connections.streams.io);
                 Accepted::Held
             }
         }
@@ -164,15 +164,15 @@ impl Acceptor {
         how: (&Reject, RejectReason),
     ) -> Accepted {
         let Some(here) = self.sockets.get(index) else { return Accepted::Failed };
-        match connections.io.system.accept(here.socket.fd()) {
+        match connections.streams.io.system.accept(here.socket.fd()) {
             Ok(socket) => {
                 here.socket.take_stale();
-                connections.io.counters.accepted().add(1);
-                self.accepted_again(&connections.io, index, false);
-                connections.io.reject(&mut connections.read, &socket, how);
+                connections.streams.io.counters.accepted().add(1);
+                self.accepted_again(&connections.streams.io, index, false);
+                connections.streams.io.reject(&mut connections.streams.read, &socket, how);
                 Accepted::Yes
             }
-            Err(errno) => self.accept_failed(&connections.io, index, errno),
+            Err(errno) => self.accept_failed(&connections.streams.io, index, errno),
         }
     }
 
@@ -182,9 +182,9 @@ impl Acceptor {
         let unplaced = self.take_unplaced();
         let mut waited = unplaced.len();
         for incoming in unplaced {
-            connections.io.counters.closed().add(1);
+            connections.streams.io.counters.closed().add(1);
             // It fails only where the connection is gone already.
-            let _ = connections.io.system.reset_on_close(incoming.socket.as_fd());
+            let _ = connections.streams.io.system.reset_on_close(incoming.socket.as_fd());
         }
         for index in self.sockets.indices() {
             if self.sockets.get(index).is_none_or(|here| here.retiring.is_none()) {
@@ -192,12 +192,12 @@ impl Acceptor {
             }
             let how = (how, RejectReason::Refusing);
             let turned_away = (0..TURNED_AWAY).take_while(|_| {
-                !self.sockets.has_nothing(&connections.io, index)
+                !self.sockets.has_nothing(&connections.streams.io, index)
                     && matches!(self.turn_away(connections, index, how), Accepted::Yes)
             });
             waited += turned_away.count();
-            let gone = self.sockets.give_up(&connections.io, index);
-            waited += gone.map_or(0, |gone| connections.io.system.queued(gone.socket.fd()).unwrap_or(0));
+            let gone = self.sockets.give_up(&connections.streams.io, index);
+            waited += gone.map_or(0, |gone| connections.streams.io.system.queued(gone.socket.fd()).unwrap_or(0));
         }
         // Nothing is left to be accepted.
         self.state = Accepting::Open;

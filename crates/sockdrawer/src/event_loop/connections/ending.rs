@@ -2,10 +2,12 @@
 
 use super::Connections;
 use super::selecting::Selecting;
+use crate::behaviour::Callback;
 use crate::event_loop::endings::Endings;
 use crate::event_loop::inbox::Message;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
+use crate::event_loop::streams::Streams;
 use crate::operation::Selector;
 use crate::protocol::Closed;
 use crate::sync::atomic::Ordering::SeqCst;
@@ -28,26 +30,26 @@ impl CountedEnd<'_> {
 
     /// Counts the end of these connections from now on. Returns those that were not counted before.
     pub(crate) fn count(&mut self, mut tokens: Vec<u64>) -> Vec<u64> {
-        tokens.retain(|token| self.connections.slots.find(*token).is_some_and(|slot| self.count_one(slot)));
+        tokens.retain(|token| self.connections.streams.slots.find(*token).is_some_and(|slot| self.count_one(slot)));
         tokens
     }
 
     fn count_one(&mut self, slot: u32) -> bool {
         let CountedEnd { connections, endings } = self;
         // The end of the connection is this process's to tell.
-        if let Some(frozen) = connections.moving.offered(connections.slots.at(slot)) {
+        if let Some(frozen) = connections.moving.offered(connections.streams.slots.at(slot)) {
             frozen.stays = true;
         } else if !connections.take_back(slot) {
             return false;
         }
-        let extra = connections.slots.make_extra(slot);
+        let extra = connections.streams.slots.make_extra(slot);
         if extra.is_counted_for(endings) {
             return false;
         }
         extra.endings.push(endings.clone());
-        connections.deadlines.keep(endings, connections.page.is_some());
+        connections.deadlines.keep(endings, connections.streams.page.is_some());
         endings.asked.fetch_add(1, SeqCst);
-        if connections.slots.at(slot).flags.is(Phase::Cut) {
+        if connections.streams.slots.at(slot).flags.is(Phase::Cut) {
             endings.closing.fetch_add(1, SeqCst);
             endings.cut.fetch_add(1, SeqCst);
         }
@@ -62,7 +64,7 @@ impl CountedEnd<'_> {
 
     /// Asks all connections to end, those that are closing already included: what they have not sent yet may not be lost in silence.
     pub(crate) fn drain_all(&mut self) {
-        let all = self.connections.slots.tokens();
+        let all = self.connections.streams.slots.tokens();
         self.drain_these(all);
     }
 
@@ -76,8 +78,8 @@ impl CountedEnd<'_> {
 
     /// Asks a connection that stands and was not asked before; whether it was one.
     pub(crate) fn drain_if_first(&mut self, token: u64) -> bool {
-        let Some(slot) = self.connections.slots.find(token) else { return false };
-        let record = self.connections.slots.at(slot);
+        let Some(slot) = self.connections.streams.slots.find(token) else { return false };
+        let record = self.connections.streams.slots.at(slot);
         if !record.has_protocol() || record.flags.any(Flags::DRAINING) {
             return false;
         }
@@ -91,14 +93,14 @@ impl CountedEnd<'_> {
         let meant = Selecting::of(self.connections).choose_to_end(selector);
         let (new, endings) = (self.count(meant), self.endings.clone());
         in_slices(self.connections, new, move |connections, slot| {
-            let token = connections.slots.token(slot);
+            let token = connections.streams.slots.token(slot);
             // Behind what the kernel does not take, a goodbye is not read by then.
-            let is_late = Instant::now() >= endings.until && connections.slots.at(slot).flags.any(Flags::UNSENT);
+            let is_late = Instant::now() >= endings.until && connections.streams.slots.at(slot).flags.any(Flags::UNSENT);
             if !(endings.told.load(SeqCst) || is_late) {
                 connections.purge(slot, within);
             }
             if Instant::now() >= endings.until
-                && let Some(slot) = connections.slots.find(token)
+                && let Some(slot) = connections.streams.slots.find(token)
             {
                 connections.cut(slot, Closed::Purged);
             }
@@ -107,10 +109,10 @@ impl CountedEnd<'_> {
 
     /// Tells last words: protocols that wait for the rest of a message, or for a job, are told now.
     pub(crate) fn last_words(&mut self) {
-        let left = self.connections.slots.having(|extra| extra.is_counted_for(self.endings));
+        let left = self.connections.streams.slots.having(|extra| extra.is_counted_for(self.endings));
         in_slices(self.connections, left, |connections, slot| {
-            if connections.happens_now(slot, |connections, slot| connections.tell_draining_now(slot)) {
-                connections.tell_draining_now(slot);
+            if connections.happens_now(slot, tell_draining_now) {
+                tell_draining_now(connections, slot);
             }
         });
     }
@@ -118,17 +120,17 @@ impl CountedEnd<'_> {
     /// Decides, now that time is up, and of all at once, which connections are cut; their sockets are closed by [`CountedEnd::close_cut`]:
     /// to reset one takes the kernel a millisecond for each megabyte that it has, and the deadline is kept for all.
     pub(crate) fn cut(&mut self) {
-        let mut left = self.connections.slots.having(|extra| extra.is_counted_for(self.endings));
-        left.retain(|token| !self.connections.decide_cut(*token));
+        let mut left = self.connections.streams.slots.having(|extra| extra.is_counted_for(self.endings));
+        left.retain(|token| !decide_cut(&mut self.connections.streams, *token));
         in_slices(self.connections, left, |connections, slot| connections.cut(slot, Closed::Purged));
     }
 
     /// Closes the connections that are counted as cut, by whatever deadline.
     pub(crate) fn close_cut(&mut self) {
-        let Connections { slots, .. } = &mut *self.connections;
+        let Streams { slots, .. } = &mut self.connections.streams;
         let mut cut = slots.having(|extra| !extra.endings.is_empty());
         cut.retain(|token| slots.at(*token as u32).flags.is(Phase::Cut));
-        in_slices(self.connections, cut, |connections, slot| connections.leave(slot, true));
+        in_slices(self.connections, cut, |connections, slot| connections.streams.leave(slot, true));
     }
 }
 
@@ -136,13 +138,57 @@ impl CountedEnd<'_> {
 fn in_slices(connections: &mut Connections, mut tokens: Vec<u64>, act: impl Fn(&mut Connections, u32) + Send + 'static) {
     let rest = tokens.split_off(tokens.len().min(SLICE));
     for token in tokens {
-        if let Some(slot) = connections.slots.find(token) {
+        if let Some(slot) = connections.streams.slots.find(token) {
             act(connections, slot);
         }
     }
     if !rest.is_empty() {
         // A loop that is going ends all of its connections anyway.
         let go_on = Message::Command(Box::new(move |event_loop| in_slices(&mut event_loop.connections, rest, act)));
-        let _ = connections.io.inbox.put(go_on);
+        let _ = connections.streams.io.inbox.put(go_on);
+    }
+}
+
+/// Tells the protocol, once, whatever it is doing.
+pub(super) fn tell_draining_now(connections: &mut Connections, slot: u32) {
+    if connections.streams.slots.at(slot).is_told_first() {
+        connections.callback(slot, Callback::Draining);
+    }
+}
+
+/// Returns true where the connection is counted as cut now: its peer is owed something. Its protocol is gone then, and its socket is reset
+/// when it is closed, also by the death of this process.
+pub(super) fn decide_cut(streams: &mut Streams, token: u64) -> bool {
+    let Some(slot) = streams.slots.find(token) else { return true };
+    let flags = streams.slots.at(slot).flags;
+    if flags.is(Phase::Cut) {
+        return true;
+    }
+    // The socket of these is not the loop's own, or has no peer.
+    if flags.is(Phase::Leased) || flags.is(Phase::Connecting) || !streams.owes(slot) {
+        return false;
+    }
+    // It fails only where the connection is gone already.
+    let _ = streams.io.system.reset_on_close(streams.slots.socket(slot));
+    streams.io.counters.cut().add(1);
+    for endings in streams.slots.extra(slot).into_iter().flat_map(|extra| &extra.endings) {
+        endings.closing.fetch_add(1, SeqCst);
+        endings.cut.fetch_add(1, SeqCst);
+    }
+    if flags.phase().protocol {
+        streams.forget_protocol(slot, Closed::Purged);
+    } else {
+        streams.timers.clear(&mut streams.slots, slot);
+    }
+    let flags = &mut streams.slots.at(slot).flags;
+    flags.clear(Flags::PURGED);
+    flags.enter(Phase::Cut);
+    true
+}
+
+/// Asks a connection to end that may be gone.
+pub(crate) fn drain_one(connections: &mut Connections, token: u64) {
+    if let Some(slot) = connections.streams.slots.find(token) {
+        connections.drain(slot);
     }
 }

@@ -1,9 +1,9 @@
-//! Input: from the socket to the protocol.
+//! Input: from the socket to the protocol, which may have left some of it before.
 
 use super::Connections;
-use super::calling::{Tail, context};
 use crate::behaviour::Answer;
 use crate::event_loop::slot::{Flags, Slot};
+use crate::event_loop::streams::{Streams, Tail, context};
 use crate::event_loop::{PREPARED_BYTES, READS_PER_TURN};
 use crate::protocol::{Closed, Input, Timer};
 use crate::sys::Errno;
@@ -52,33 +52,41 @@ impl Connections {
     /// its output: that way is written out here and looks nothing up twice, because of code and memory that the last connection used
     /// the kernel leaves little in the processor's caches. Whatever turns out otherwise goes on elsewhere.
     pub(super) fn readable(&mut self, slot: u32) {
-        let record = self.slots.at(slot);
+        let record = self.streams.slots.at(slot);
         let Some(socket) = record.socket.as_ref().filter(|_| !record.flags.any(Flags::UNREAD)) else {
-            return self.settle(slot, false);
+            return self.streams.settle(slot, false);
         };
         if record.flags.any(Flags::KEPT) {
             return self.read_on(slot, 1);
         }
-        let most = self.read.most;
-        let count = match self.io.system.receive(socket.as_fd(), &mut self.read.pages[..most]) {
+        let most = self.streams.read.most;
+        let count = match self.streams.io.system.receive(socket.as_fd(), &mut self.streams.read.pages[..most]) {
             Ok(count) if count > 0 => count,
             nothing => return self.received_nothing(slot, nothing),
         };
         record.flags.clear(Flags::WORKED);
         record.bytes_in += count as u64;
-        self.io.counters.bytes_in().add(count as u64);
-        let of = self.generations.at(record.table);
-        self.scratch.backlog = if record.flags.any(Flags::UNSENT) { self.unsent.bytes(slot).len() } else { 0 };
-        self.scratch.high_water = of.high_water;
+        self.streams.io.counters.bytes_in().add(count as u64);
+        let of = self.streams.generations.at(record.table);
+        self.streams.scratch.backlog = if record.flags.any(Flags::UNSENT) { self.streams.unsent.bytes(slot).len() } else { 0 };
+        self.streams.scratch.high_water = of.high_water;
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
-        let mut input = Input::new(&mut self.read.pages[..count]);
-        let mut cx =
-            context(slot, record, (of.id, of.max_partial), &mut *of.local, &mut self.scratch, &mut timer, &now, &self.post);
-        let answer = of.table.received(record.state, &mut input, &mut cx, &mut self.more);
-        if input.is_empty() & (count < most) && timer == Timer::Keep && self.scratch.asks.is_nothing() {
+        let mut input = Input::new(&mut self.streams.read.pages[..count]);
+        let mut cx = context(
+            slot,
+            record,
+            (of.id, of.max_partial),
+            &mut *of.local,
+            &mut self.streams.scratch,
+            &mut timer,
+            &now,
+            &self.streams.post,
+        );
+        let answer = of.table.received(record.state, &mut input, &mut cx, &mut self.streams.more);
+        if input.is_empty() & (count < most) && timer == Timer::Keep && self.streams.scratch.asks.is_nothing() {
             match answer {
                 Answer::Continue => return self.answer(slot),
-                Answer::Close => return self.close(slot, Tail::Clean),
+                Answer::Close => return self.streams.close(slot, Tail::Clean),
                 _ => {}
             }
         }
@@ -91,10 +99,10 @@ impl Connections {
     /// Sends what the protocol appended. It took all there is.
     #[inline(always)]
     fn answer(&mut self, slot: u32) {
-        if !self.send(slot, false) {
+        if !self.streams.send(slot, false) {
             return;
         }
-        let record = self.slots.at(slot);
+        let record = self.streams.slots.at(slot);
         if record.flags.any(Flags::DRAINING) || !record.is_settled() {
             self.after_reading(slot);
         }
@@ -104,13 +112,13 @@ impl Connections {
     #[inline(never)]
     fn after_reading(&mut self, slot: u32) {
         self.ask_to_drain(slot);
-        self.settle(slot, false);
+        self.streams.settle(slot, false);
     }
 
     #[inline(never)]
     fn received_nothing(&mut self, slot: u32, read: Result<usize, Errno>) {
         self.read_failed(slot, read);
-        self.settle(slot, false);
+        self.streams.settle(slot, false);
     }
 
     /// Goes on after the first read, and its offer.
@@ -121,7 +129,7 @@ impl Connections {
         if full {
             return self.read_on(slot, 2);
         }
-        self.settle(slot, false);
+        self.streams.settle(slot, false);
     }
 
     /// Reads until a short read, a few times at most, and offers what came.
@@ -133,22 +141,22 @@ impl Connections {
                 Read::Short | Read::Over => break,
             }
         }
-        if self.send(slot, false) {
-            self.settle(slot, false);
+        if self.streams.send(slot, false) {
+            self.streams.settle(slot, false);
         }
     }
 
     fn read_once(&mut self, slot: u32, last: bool) -> Read {
-        let record = self.slots.at(slot);
+        let record = self.streams.slots.at(slot);
         let Some(socket) = record.socket.as_ref().filter(|_| !record.flags.any(Flags::UNREAD)) else { return Read::Over };
         record.flags.clear(Flags::WORKED);
-        let Kept { length, searched } = read_kept(record, self.kept.bytes(slot), &mut self.read.pages);
-        let most = self.read.most;
-        match self.io.system.receive(socket.as_fd(), &mut self.read.pages[length..length + most]) {
+        let Kept { length, searched } = read_kept(record, self.streams.kept.bytes(slot), &mut self.streams.read.pages);
+        let most = self.streams.read.most;
+        match self.streams.io.system.receive(socket.as_fd(), &mut self.streams.read.pages[length..length + most]) {
             Ok(count) if count > 0 => {
                 record.bytes_in += count as u64;
-                self.io.counters.bytes_in().add(count as u64);
-                self.kept.forget(&mut self.slots, slot);
+                self.streams.io.counters.bytes_in().add(count as u64);
+                self.streams.kept.forget(&mut self.streams.slots, slot);
                 let full = count == most;
                 self.offer(slot, length + count, searched, !full, full && !last);
                 if full { Read::Full } else { Read::Short }
@@ -160,13 +168,13 @@ impl Connections {
     fn read_failed(&mut self, slot: u32, read: Result<usize, Errno>) -> Read {
         match read {
             Ok(_) => {
-                self.slots.at(slot).flags.set(Flags::PEER_ENDED);
+                self.streams.slots.at(slot).flags.set(Flags::PEER_ENDED);
                 self.tell_ended(slot);
                 Read::Over
             }
             Err(Errno::AGAIN | Errno::INTR) => Read::Short,
             Err(errno) => {
-                self.fail(slot, errno);
+                self.streams.fail(slot, errno);
                 Read::Over
             }
         }
@@ -174,9 +182,10 @@ impl Connections {
 
     /// Offers the input that was kept, where there is some.
     pub(super) fn offer_kept(&mut self, slot: u32) {
-        let Kept { length, searched } = read_kept(self.slots.at(slot), self.kept.bytes(slot), &mut self.read.pages);
+        let Kept { length, searched } =
+            read_kept(self.streams.slots.at(slot), self.streams.kept.bytes(slot), &mut self.streams.read.pages);
         if length > 0 {
-            self.kept.forget(&mut self.slots, slot);
+            self.streams.kept.forget(&mut self.streams.slots, slot);
             self.offer(slot, length, searched, false, false);
         }
     }
@@ -184,13 +193,14 @@ impl Connections {
     /// Offers the first `length` bytes of the read buffer to the protocol and keeps what it leaves. The first `searched` of them hold no
     /// line break.
     fn offer(&mut self, slot: u32, length: usize, searched: usize, short: bool, more_follows: bool) {
-        let mut read = std::mem::take(&mut self.read.pages);
+        let mut read = std::mem::take(&mut self.streams.read.pages);
         let mut input = Input::searched(&mut read[..length], searched);
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
-        let answer =
-            self.with_context(slot, &mut timer, &now, |table, state, cx, more| table.received(state, &mut input, cx, more));
+        let answer = self
+            .streams
+            .with_context(slot, &mut timer, &now, |table, state, cx, more| table.received(state, &mut input, cx, more));
         let (taken, no_line) = (input.taken(), input.has_no_line());
-        self.read.pages = read;
+        self.streams.read.pages = read;
         self.after_call(slot, timer, &now);
         self.after_offer(slot, OfferedInput { length, taken, answer, no_line, short, more_follows });
     }
@@ -198,24 +208,24 @@ impl Connections {
     fn after_offer(&mut self, slot: u32, offered: OfferedInput) {
         let OfferedInput { length, taken, answer, no_line, short, more_follows } = offered;
         if taken < length {
-            self.kept.keep(&mut self.slots, slot, &self.read.pages[taken..length]);
+            self.streams.kept.keep(&mut self.streams.slots, slot, &self.streams.read.pages[taken..length]);
             if no_line {
-                self.slots.at(slot).flags.set(Flags::NO_LINE);
+                self.streams.slots.at(slot).flags.set(Flags::NO_LINE);
             }
         }
         let tail = if taken == length && short { Tail::Clean } else { Tail::Unknown };
         self.act(slot, answer, tail, more_follows);
         // A connection without a protocol has left its generation, which may be gone.
-        if taken < length && self.slots.at(slot).has_protocol() {
-            let record = self.slots.at(slot);
-            let most = self.generations.at(record.table).max_partial;
+        if taken < length && self.streams.slots.at(slot).has_protocol() {
+            let record = self.streams.slots.at(slot);
+            let most = self.streams.generations.at(record.table).max_partial;
             let is_too_much = length - taken > most;
             if is_too_much && record.may_receive() {
-                return self.end(slot, Closed::TooLong, true);
+                return self.streams.end(slot, Closed::TooLong, true);
             }
             if is_too_much {
                 // It may be whole messages that the protocol is not ready for.
-                return self.read.read_less(most);
+                return self.streams.read.read_less(most);
             }
         }
         // After a read that filled the buffer there is probably more that the peer has sent already.
@@ -223,12 +233,12 @@ impl Connections {
             self.ask_to_drain(slot);
         }
     }
+}
 
-    /// Gives back the memory that reading and output need, where the loop's connection does not read: it is made again when it goes on.
-    pub(crate) fn give_memory_back(&mut self) {
-        if std::mem::take(&mut self.swollen) {
-            self.scratch.bytes.shrink_to(PREPARED_BYTES);
-            self.read.pages.give_back();
-        }
+/// Gives back the memory that reading and output need, where the loop's connection does not read: it is made again when it goes on.
+pub(crate) fn give_memory_back(streams: &mut Streams) {
+    if std::mem::take(&mut streams.swollen) {
+        streams.scratch.bytes.shrink_to(PREPARED_BYTES);
+        streams.read.pages.give_back();
     }
 }

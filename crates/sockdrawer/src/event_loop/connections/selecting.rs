@@ -6,6 +6,7 @@ use crate::event_loop::io::Io;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::{Flags, Slot};
 use crate::event_loop::slots::{Extra, Slots};
+use crate::event_loop::streams::Streams;
 use crate::observe::{ConnectionState, ConnectionStatus};
 use crate::operation::{Page, Selector, Traits};
 use crate::sys::monotonic_coarse;
@@ -33,7 +34,7 @@ pub(crate) struct Selecting<'a> {
 
 impl Selecting<'_> {
     pub(crate) fn of(connections: &mut Connections) -> Selecting<'_> {
-        let Connections { io, slots, generations, .. } = connections;
+        let Streams { io, slots, generations, .. } = &mut connections.streams;
         Selecting { io, slots, generations }
     }
 

@@ -2,6 +2,7 @@
 
 use super::Loops;
 use crate::event_loop::EventLoop;
+use crate::event_loop::connections::operations::apply;
 use crate::event_loop::inbox::{Inbox, Message};
 use crate::gather::{ReplyTo, gather};
 use crate::operation::{Op, Outcome, Page, Selector};
@@ -22,7 +23,7 @@ impl Core<Loops> {
         }
         let (inboxes, asked) = (self.inboxes(), Arc::new((op, selector.clone())));
         let question = asked.clone();
-        let apply = move |event_loop: &mut EventLoop| event_loop.connections.apply(&question.0, &question.1);
+        let apply = move |event_loop: &mut EventLoop| apply(&mut event_loop.connections, &question.0, &question.1);
         match &asked.0 {
             Op::Notify(_) => {
                 let post = |inbox: &&Arc<Inbox>| {
@@ -61,7 +62,7 @@ impl Core<Loops> {
         inboxes.extend(threads.into_iter().map(|(_, inbox)| inbox));
         let mut silent: Vec<_> = inboxes.iter().map(Some).collect();
         let meant = selector.clone();
-        let list = move |event_loop: &mut EventLoop| event_loop.connections.apply(&Op::List(page), &meant);
+        let list = move |event_loop: &mut EventLoop| apply(&mut event_loop.connections, &Op::List(page), &meant);
         let answers = ask_each(Instant::now() + ANSWER_WITHIN, &inboxes, list).map(|(index, answer)| {
             silent[index] = None;
             answer

@@ -6,6 +6,7 @@ use crate::admission::AcceptState;
 use crate::clock::deadline;
 use crate::config::{Config, Endpoint};
 use crate::error::Error;
+use crate::event_loop::connections::entering;
 use crate::event_loop::dialer::Dialer;
 use crate::event_loop::generation::Generation;
 use crate::event_loop::inbox::Message;
@@ -53,7 +54,7 @@ impl Core<Loops> {
             }
             if control.config.capacity != wanted.capacity {
                 let capacity = warm(wanted);
-                running.command(move |event_loop| event_loop.connections.reserve(capacity));
+                running.command(move |event_loop| entering::reserve(&mut event_loop.connections.streams, capacity));
             }
         }
     }
@@ -192,7 +193,8 @@ impl Loops {
         let placed = self.shared.placement.iter().flat_map(|placement| placement.inboxes());
         for inbox in inboxes_of(control).into_iter().chain(placed) {
             // A loop without traffic would hold the old service until its next connection.
-            let _ = inbox.put(Message::Command(Box::new(|event_loop| event_loop.connections.look_at_switch())));
+            let _ =
+                inbox.put(Message::Command(Box::new(|event_loop| entering::look_at_switch(&mut event_loop.connections.streams))));
         }
     }
 }

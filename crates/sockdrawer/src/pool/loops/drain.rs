@@ -5,6 +5,7 @@ use super::apply::ask_until;
 use super::shutdown::Shutdown;
 use crate::event_loop::EventLoop;
 use crate::event_loop::connections::ending::CountedEnd;
+use crate::event_loop::connections::ending::drain_one;
 use crate::event_loop::connections::selecting::Selecting;
 use crate::event_loop::deadlines;
 use crate::event_loop::endings::{CUT_WITHIN, Endings};
@@ -75,7 +76,7 @@ impl Core<Loops> {
                 break;
             }
             let token = *token;
-            let _ = inbox.put(Message::Command(Box::new(move |event_loop| event_loop.connections.drain_one(token))));
+            let _ = inbox.put(Message::Command(Box::new(move |event_loop| drain_one(&mut event_loop.connections, token))));
         }
         self.find_silent(endings);
     }

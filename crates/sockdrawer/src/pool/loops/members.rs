@@ -7,6 +7,8 @@ use crate::admission::AcceptState;
 use crate::config::{Config, Listening, Part};
 use crate::error::Error;
 use crate::event_loop::acceptor::Retiring;
+use crate::event_loop::connections::connecting::connect_for;
+use crate::event_loop::connections::entering;
 use crate::event_loop::generation::Generation;
 use crate::event_loop::inbox::{Asker, Command, Message};
 use crate::event_loop::notifier::Notifier;
@@ -181,7 +183,7 @@ impl Members for Loops {
         let accept_state = control.accept_state.clone();
         running.command(move |event_loop| {
             // A change may have come meanwhile.
-            event_loop.connections.look_at_switch();
+            entering::look_at_switch(&mut event_loop.connections.streams);
             if accept_state != AcceptState::Open {
                 event_loop.intake().set_accept_state(&accept_state);
             }
@@ -289,7 +291,8 @@ impl Members for Loops {
         let inboxes = core.inboxes_of_loops();
         let turn = core.own.turn.fetch_add(1, Ordering::Relaxed);
         if let Some(inbox) = inboxes.get(turn % inboxes.len().max(1)) {
-            let begin: Command = Box::new(move |event_loop| event_loop.connections.connect_for(Asker::Code(Some(told)), connect));
+            let begin: Command =
+                Box::new(move |event_loop| connect_for(&mut event_loop.connections, Asker::Code(Some(told)), connect));
             // A loop that is gone drops what it was asked.
             let _ = inbox.put(Message::Command(begin));
         }

@@ -4,6 +4,7 @@ use super::Loops;
 use super::apply::ASK_WITHIN;
 use crate::event_loop::EventLoop;
 use crate::event_loop::connections::moving::{Offered, Reading, SendOffer};
+use crate::event_loop::connections::{arriving, moving};
 use crate::event_loop::inbox::{Inbox, Message};
 use crate::gather::{ReplyTo, gather};
 use crate::ipc::shared_counters::SharedCounters;
@@ -74,7 +75,7 @@ impl Holder for Inbox {
         let begins = begun.clone();
         let offer = move |event_loop: &mut EventLoop, reply: ReplyTo<_>| {
             if !begins.swap(true, SeqCst) {
-                reply.answer(event_loop.connections.offer_next(&reads, from as u32, send));
+                reply.answer(moving::offer_next(&mut event_loop.connections, &reads, from as u32, send));
             }
         };
         let mut answers = gather([offer], Instant::now() + BEGINS_WITHIN, |offer, reply| {
@@ -96,25 +97,25 @@ fn answer(event_loop: &mut EventLoop, request: Request, sockets: Vec<OwnedFd>) -
     match request {
         Request::Turn(_) => Reply::Done,
         Request::Plan(reads) => {
-            let (moves, stay) = connections.plan_to_move(&reads);
+            let (moves, stay) = moving::plan_to_move(&mut connections.streams, &reads);
             Reply::Plan(moves, stay)
         }
         Request::Freeze { reads, together } => {
-            connections.freeze_first(&reads, together);
+            moving::freeze_first(connections, &reads, together);
             Reply::Done
         }
-        Request::Heard { last } => Reply::Heard(connections.gathered(last)),
+        Request::Heard { last } => Reply::Heard(moving::gathered(connections, last)),
         Request::Thaw { stays } => {
-            connections.thaw_all(stays);
+            moving::thaw_all(connections, stays);
             Reply::Done
         }
-        Request::LetGo(restored) => Reply::LetGo(connections.let_go(&restored)),
-        Request::Restore(records) => Reply::Restored(connections.restore_arrivals(records, sockets)),
+        Request::LetGo(restored) => Reply::LetGo(moving::let_go(connections, &restored)),
+        Request::Restore(records) => Reply::Restored(arriving::restore_arrivals(connections, records, sockets)),
         Request::Seat { yours, listeners, together } => {
             Reply::Seated(event_loop.intake().seat_arrivals(yours, &listeners, together))
         }
         Request::Release => {
-            connections.release();
+            arriving::release(connections);
             Reply::Done
         }
     }

@@ -65,7 +65,7 @@ impl Core<Loops> {
 
     pub(super) fn visit_locals(&self, visit: Visit) {
         ask(&self.inboxes(), move |event_loop| {
-            event_loop.connections.visit_locals(&mut |local| {
+            event_loop.visit_locals(&mut |local| {
                 // A visitor's panic is no reason to end a loop: it has no result.
                 if let Err(payload) = catch_unwind(AssertUnwindSafe(|| visit(local))) {
                     panics::discard(payload);

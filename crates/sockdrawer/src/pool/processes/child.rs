@@ -3,6 +3,8 @@
 use crate::admission::Limits;
 use crate::behaviour::Kind;
 use crate::event_loop::connections::ending::CountedEnd;
+use crate::event_loop::connections::ending::drain_one;
+use crate::event_loop::connections::entering::name_next;
 use crate::event_loop::connections::selecting::Selecting;
 use crate::event_loop::delegates::Delegates;
 use crate::event_loop::endings::Endings;
@@ -156,16 +158,16 @@ fn serve(template: &ChildTemplate, child: NewChild<'_>, page: ChildPage) -> Resu
     // Nothing of it is dropped or moved: the process ends, and pages that are written are copied.
     let mut prepared = ManuallyDrop::new(template.prepared_for(&generation));
     let PreparedChild { event_loop, permit: own, observer, .. } = prepared.as_mut().expect("it was just prepared");
-    event_loop.connections.name_next(id, permit_of_parent.listener().map(|listener| &listener.address));
+    name_next(&mut event_loop.connections.streams, id, permit_of_parent.listener().map(|listener| &listener.address));
     // The counts go where the parent sees them, also when this process is killed.
-    std::mem::forget(std::mem::replace(&mut event_loop.connections.io.counters, page.counters()));
+    std::mem::forget(std::mem::replace(&mut event_loop.connections.streams.io.counters, page.counters()));
     *lock(&observer.0) = Some(page.clone());
     let permit = own.take().expect("what is prepared is for one connection");
     // However this process dies, its peer does not take that for an orderly end. It fails where the connection is gone already.
     let resets = Kernel.reset_on_close(socket.as_fd()).is_ok();
-    event_loop.connections.page = Some(page).filter(|page| resets || !page.end_in_order());
+    event_loop.connections.streams.page = Some(page).filter(|page| resets || !page.end_in_order());
     event_loop.intake().adopt_incoming(Incoming { socket, permit, remote, side, arrival: None, lag, connect_time });
-    if event_loop.connections.count() > 0 { run(event_loop) } else { Ok(()) }
+    if event_loop.count() > 0 { run(event_loop) } else { Ok(()) }
 }
 
 fn shared(
@@ -197,7 +199,7 @@ fn run(event_loop: &mut EventLoop) -> Result<(), Errno> {
     event_loop.notice(ASKED, signals.as_fd())?;
     let mut events = Events::with_capacity(4);
     event_loop.inbox().wake.read_here();
-    while event_loop.connections.count() > 0 {
+    while event_loop.count() > 0 {
         event_loop.turn(&mut events, |_| ());
         if std::mem::take(&mut event_loop.noticed) != 0 {
             listen(event_loop, &signals);
@@ -211,7 +213,7 @@ fn listen(event_loop: &mut EventLoop, signals: &OwnedFd) {
     let Some(how) = fork::asked_to_end(signals.as_fd()) else { return };
     let Some(within) = how.within else {
         let all = Selecting::of(&mut event_loop.connections).choose(&Selector::All);
-        all.into_iter().for_each(|token| event_loop.connections.drain_one(token));
+        all.into_iter().for_each(|token| drain_one(&mut event_loop.connections, token));
         return;
     };
     let endings = Endings::within(within);

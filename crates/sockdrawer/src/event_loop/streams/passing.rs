@@ -1,6 +1,6 @@
 //! Relays whose bytes pass the filters of layers, such as TLS: what one side's filters decode, the other side's encode.
 
-use super::Connections;
+use super::Streams;
 use super::relaying::Relayed;
 use crate::behaviour::Panicked;
 use crate::event_loop::slot::Flags;
@@ -14,10 +14,10 @@ use std::os::fd::AsFd;
 const MAX_UNSENT: usize = 512 * 1024;
 
 /// A connection and the one that it is joined with, of which the first has sent something.
-pub(super) struct Pair<'c> {
-    connections: &'c mut Connections,
-    from: u32,
-    to: u32,
+pub(in crate::event_loop) struct Pair<'c> {
+    pub(super) streams: &'c mut Streams,
+    pub(super) from: u32,
+    pub(super) to: u32,
 }
 
 /// The result of wire bytes. Bytes for the other side are in the scratch.
@@ -30,17 +30,17 @@ struct Passed {
 }
 
 impl<'c> Pair<'c> {
-    pub(super) fn of(connections: &'c mut Connections, from: u32, to: u32) -> Pair<'c> {
-        Pair { connections, from, to }
+    pub(in crate::event_loop) fn of(streams: &'c mut Streams, from: u32, to: u32) -> Pair<'c> {
+        Pair { streams, from, to }
     }
 
     /// Looks whether bytes of the two pass filters. Returns whether the pair is there.
-    pub(super) fn find_filters(&mut self) -> bool {
+    pub(in crate::event_loop) fn find_filters(&mut self) -> bool {
         let has = [self.from, self.to].map(|side| self.with_filters(side, |_, _| ()));
         let has = has.into_iter().collect::<Result<Vec<_>, _>>();
         let filtered = has.map(|has| has.iter().any(Option::is_some));
         for side in [self.from, self.to].into_iter().filter(|_| matches!(filtered, Ok(true))) {
-            if let Some(relay) = self.connections.slots.extra_of(side).and_then(|extra| extra.relay.as_mut()) {
+            if let Some(relay) = self.streams.slots.extra_of(side).and_then(|extra| extra.relay.as_mut()) {
                 relay.filtered = true;
             }
         }
@@ -49,7 +49,7 @@ impl<'c> Pair<'c> {
 
     /// Calls with the filters of a side, if it has any, and the scratch.
     fn with_filters<T>(&mut self, side: u32, call: impl FnOnce(&mut dyn Pass, &mut Output) -> T) -> Result<Option<T>, Panicked> {
-        let Connections { slots, generations, scratch, .. } = &mut *self.connections;
+        let Streams { slots, generations, scratch, .. } = &mut *self.streams;
         let record = slots.at(side);
         let (mut call, mut result) = (Some(call), None);
         let table = &mut generations.at(record.table).table;
@@ -60,14 +60,14 @@ impl<'c> Pair<'c> {
     /// Returns true where the call of filters did not panic. A panic ends this side, and the pair, if it is one still.
     fn is_there<T>(&mut self, called: Result<T, Panicked>, side: u32) -> bool {
         let Err(Panicked(message)) = called else { return true };
-        self.connections.scratch.clear();
-        self.connections.crash(side, message);
+        self.streams.scratch.clear();
+        self.streams.crash(side, message);
         false
     }
 
     /// Reads once, and sends the other side the result.
     pub(super) fn pass_once(&mut self, most: usize) -> Relayed {
-        let Connections { slots, io, kept, read, generations, .. } = &mut *self.connections;
+        let Streams { slots, io, kept, read, generations, .. } = &mut *self.streams;
         let (record, kept) = (slots.at(self.from), kept.bytes(self.from));
         let from = kept.len();
         // A filter that has left more bytes than this takes none.
@@ -81,10 +81,7 @@ impl<'c> Pair<'c> {
         let count = match io.system.receive(socket.as_fd(), &mut pages[from..to]) {
             Ok(count) => count,
             Err(Errno::AGAIN | Errno::INTR) => return Relayed::All,
-            Err(errno) => {
-                self.connections.fail(self.from, errno);
-                return Relayed::Over;
-            }
+            Err(errno) => return self.failed(self.from, errno),
         };
         record.bytes_in += count as u64;
         io.counters.bytes_in().add(count as u64);
@@ -92,32 +89,27 @@ impl<'c> Pair<'c> {
             record.flags.set(Flags::PEER_ENDED);
             return self.ended();
         }
-        self.connections.kept.forget(&mut self.connections.slots, self.from);
-        let mut read = std::mem::take(&mut self.connections.read.pages);
+        self.streams.kept.forget(&mut self.streams.slots, self.from);
+        let mut read = std::mem::take(&mut self.streams.read.pages);
         let passed = self.pass(&mut read[..from + count]);
-        self.connections.read.pages = read;
+        self.streams.read.pages = read;
         match self.passed(passed) {
             Relayed::All if from + count == to => {
-                self.connections.slots.read_next(self.from, 2 * most);
+                self.streams.slots.read_next(self.from, 2 * most);
                 Relayed::More
             }
             Relayed::Stuck => {
-                self.connections.slots.read_next(self.from, most / 4);
-                if self.connections.slots.at(self.from).flags.any(Flags::PEER_ENDED) { self.ended() } else { Relayed::Stuck }
+                self.streams.slots.read_next(self.from, most / 4);
+                if self.streams.slots.at(self.from).flags.any(Flags::PEER_ENDED) { self.ended() } else { Relayed::Stuck }
             }
             relayed => relayed,
         }
     }
 
-    fn ended(&mut self) -> Relayed {
-        self.connections.pass_end(self.from, self.to);
-        Relayed::Stuck
-    }
-
     /// Bytes that the protocol of this connection left, or its layers hold, go to the other side.
     pub(super) fn pass_kept(&mut self) -> Relayed {
-        let mut kept = self.connections.kept.bytes(self.from).to_vec();
-        self.connections.kept.forget(&mut self.connections.slots, self.from);
+        let mut kept = self.streams.kept.bytes(self.from).to_vec();
+        self.streams.kept.forget(&mut self.streams.slots, self.from);
         let passed = self.pass(&mut kept);
         self.passed(passed)
     }
@@ -131,13 +123,13 @@ impl<'c> Pair<'c> {
         })?;
         let ((decoded, says_why), bytes) = match decoded {
             Some((decoded, taken)) => {
-                self.connections.kept.keep(&mut self.connections.slots, self.from, &wire[taken..]);
+                self.streams.kept.keep(&mut self.streams.slots, self.from, &wire[taken..]);
                 (decoded, &plain[..])
             }
             None => ((Ok(Decoded::Plain), false), &*wire),
         };
         if !bytes.is_empty() && self.with_filters(self.to, |filters, out| filters.encode(bytes, out))?.is_none() {
-            self.connections.scratch.bytes.extend_from_slice(bytes);
+            self.streams.scratch.bytes.extend_from_slice(bytes);
         }
         spare::give(plain);
         Ok(Passed { decoded, back, says_why })
@@ -146,29 +138,27 @@ impl<'c> Pair<'c> {
     fn passed(&mut self, passed: Result<Passed, Panicked>) -> Relayed {
         let passed = passed.map_err(|panicked| self.is_there::<()>(Err(panicked), self.from));
         let Ok(Passed { decoded, back, says_why }) = passed else { return Relayed::Over };
-        if !self.connections.send(self.to, false) {
+        if !self.streams.send(self.to, false) {
             return Relayed::Over;
         }
         let answers = !back.bytes.is_empty();
-        if answers && !self.connections.slots.at(self.from).flags.any(Flags::ENDING_OUTPUT) {
-            self.connections.scratch.bytes.extend_from_slice(&back.bytes);
-            if !self.connections.send(self.from, false) {
+        if answers && !self.streams.slots.at(self.from).flags.any(Flags::ENDING_OUTPUT) {
+            self.streams.scratch.bytes.extend_from_slice(&back.bytes);
+            if !self.streams.send(self.from, false) {
                 return Relayed::Over;
             }
         }
         match decoded {
             Err(refused) => self.refuse(&refused.to_string(), says_why),
-            Ok(_) if answers && self.connections.unsent.bytes(self.from).len() > MAX_UNSENT => {
-                self.refuse(READS_NO_ANSWERS, false)
-            }
+            Ok(_) if answers && self.streams.unsent.bytes(self.from).len() > MAX_UNSENT => self.refuse(READS_NO_ANSWERS, false),
             Ok(Decoded::Ended) => {
                 // Bytes after the peer's goodbye are ignored.
-                self.connections.kept.forget(&mut self.connections.slots, self.from);
-                self.connections.slots.at(self.from).flags.set(Flags::PEER_ENDED);
+                self.streams.kept.forget(&mut self.streams.slots, self.from);
+                self.streams.slots.at(self.from).flags.set(Flags::PEER_ENDED);
                 Relayed::Stuck
             }
             // Its own peer may not read its answers: epoll is to be asked about either.
-            Ok(_) if [self.from, self.to].iter().any(|side| self.connections.slots.at(*side).flags.any(Flags::UNSENT)) => {
+            Ok(_) if [self.from, self.to].iter().any(|side| self.streams.slots.at(*side).flags.any(Flags::UNSENT)) => {
                 Relayed::Stuck
             }
             Ok(_) => Relayed::All,
@@ -178,12 +168,12 @@ impl<'c> Pair<'c> {
     /// Resets the other side: the filters refused what the peer sent. The peer is told, where they say why.
     #[cold]
     fn refuse(&mut self, why: &str, says_why: bool) -> Relayed {
-        let token = self.connections.slots.token(self.from);
-        self.connections.io.tell_report(&mut self.connections.slots, token, why.into());
+        let token = self.streams.slots.token(self.from);
+        self.streams.io.tell_report(&mut self.streams.slots, token, why.into());
         if says_why {
-            self.connections.close_otherwise(self.from, Closed::Aborted, false);
+            self.streams.close_otherwise(self.from, Closed::Aborted, false);
         } else {
-            self.connections.end(self.from, Closed::Aborted, true);
+            self.streams.end(self.from, Closed::Aborted, true);
         }
         Relayed::Over
     }
@@ -192,7 +182,7 @@ impl<'c> Pair<'c> {
     pub(super) fn says_end(&mut self) -> bool {
         match self.with_filters(self.from, |filters, _| filters.wire_ended()) {
             Ok(Some(Err(refused))) => {
-                self.connections.slots.make_extra(self.to).is_cut_short = true;
+                self.streams.slots.make_extra(self.to).is_cut_short = true;
                 self.refuse(&refused.to_string(), false) != Relayed::Over
             }
             called => self.is_there(called, self.from) && self.says_goodbye(),
@@ -202,6 +192,6 @@ impl<'c> Pair<'c> {
     /// Has the filters of the other side tell its peer that no more comes. Returns whether the pair is there.
     pub(super) fn says_goodbye(&mut self) -> bool {
         let said = self.with_filters(self.to, |filters, out| filters.goodbye(out));
-        self.is_there(said, self.to) && self.connections.send(self.to, true)
+        self.is_there(said, self.to) && self.streams.send(self.to, true)
     }
 }

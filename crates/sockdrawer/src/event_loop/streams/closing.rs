@@ -1,12 +1,13 @@
 //! The end of a connection. Closing a socket with unread input sends a reset, which can destroy the last answer on its way; so
 //! unless the peer is known to be silent, the socket lingers: it says that no more comes, reads and discards, then closes.
 
-use super::Connections;
-use super::calling::Tail;
+use super::passing::Pair;
+use super::{Streams, Tail};
 use crate::behaviour::Panicked;
 use crate::clock::deadline;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
+use crate::event_loop::slots::Extra;
 use crate::protocol::{Asks, Carried, Closed, Closing, Timer};
 use crate::sys::{Errno, Interest};
 use std::cell::Cell;
@@ -15,10 +16,12 @@ use std::time::{Duration, Instant};
 
 /// A lingering socket is not read any more when its peer has sent more than this.
 const DISCARD_BYTES: u32 = 64 * 1024;
+/// A lingering connection with more input than this many reads is taken for one that goes on sending.
+const LAST_READS: usize = 4;
 
-impl Connections {
+impl Streams {
     /// Does Step::Close. Where nothing can be unread the end rides on the last bytes and the slot is free at once.
-    pub(super) fn close(&mut self, slot: u32, tail: Tail) {
+    pub(in crate::event_loop) fn close(&mut self, slot: u32, tail: Tail) {
         let record = self.slots.at(slot);
         let (flags, table) = (record.flags, record.table);
         let clean = tail == Tail::Clean && !flags.any(Flags::WORKED);
@@ -35,7 +38,7 @@ impl Connections {
 
     /// Drops the protocol, then sends what is left: where output is unsent, input may be unread, or more than the slot knows of the connection.
     #[inline(never)]
-    pub(super) fn close_otherwise(&mut self, slot: u32, why: Closed, peer_is_done: bool) {
+    pub(in crate::event_loop) fn close_otherwise(&mut self, slot: u32, why: Closed, peer_is_done: bool) {
         let unsent = self.slots.at(slot).flags.any(Flags::UNSENT);
         self.forget_protocol(slot, why);
         if peer_is_done && !unsent {
@@ -74,7 +77,7 @@ impl Connections {
     }
 
     /// Does Step::EndOutput: sends what was appended, then our end.
-    pub(super) fn end_output(&mut self, slot: u32) {
+    pub(in crate::event_loop) fn end_output(&mut self, slot: u32) {
         self.slots.at(slot).flags.set(Flags::ENDING_OUTPUT);
         if self.send(slot, true) && !self.slots.at(slot).flags.any(Flags::UNSENT) {
             self.all_sent(slot);
@@ -83,7 +86,7 @@ impl Connections {
 
     /// Starts to close a connection whose protocol is gone: what is left is sent, then the socket lingers. It has this time to send it; where its
     /// peer `may_read` for longer, until nothing more was read from one look to the next, this time later.
-    pub(super) fn start_closing(&mut self, slot: u32, flush: Duration, may_read: bool) {
+    pub(in crate::event_loop) fn start_closing(&mut self, slot: u32, flush: Duration, may_read: bool) {
         let flags = &mut self.slots.at(slot).flags;
         flags.enter(Phase::Flushing);
         flags.clear(Flags::PAUSED.union(Flags::HELD).union(Flags::FULL).union(Flags::BACKED_UP));
@@ -102,23 +105,12 @@ impl Connections {
     }
 
     /// Returns the number of bytes that the peer of a closing connection has not taken yet.
-    fn unread(&mut self, slot: u32) -> u32 {
+    pub(in crate::event_loop) fn unread(&mut self, slot: u32) -> u32 {
         u32::try_from(self.unsent.bytes(slot).len() + self.io.unacknowledged(&mut self.slots, slot)).unwrap_or(u32::MAX)
     }
 
-    /// Cuts a closing connection off, unless its peer has read since it was looked at last.
-    pub(super) fn flush_due(&mut self, slot: u32, now: Instant) {
-        let unread = self.unread(slot);
-        if unread >= self.slots.at(slot).state {
-            return self.cut(slot, Closed::Purged);
-        }
-        self.slots.at(slot).state = unread;
-        let flush = self.generations.active_settings().flush;
-        self.timers.set(&mut self.slots, slot, deadline(now, flush), now);
-    }
-
     /// Tells the peer that all was sent that ever will be.
-    pub(super) fn all_sent(&mut self, slot: u32) {
+    pub(in crate::event_loop) fn all_sent(&mut self, slot: u32) {
         if self.slots.at(slot).flags.is(Phase::Flushing) && !self.ends_in_order(slot) {
             return self.leave(slot, true);
         }
@@ -142,7 +134,7 @@ impl Connections {
 
     /// Reads and discards until the peer's end or the timer, at most [`DISCARD_BYTES`]. After that it only waits: to close would send a reset,
     /// which destroys what the peer has not taken yet.
-    pub(super) fn discard(&mut self, slot: u32) {
+    pub(in crate::event_loop) fn discard(&mut self, slot: u32) {
         let socket = self.slots.at(slot).socket.as_ref().expect("a taken slot has a socket");
         match self.io.system.receive(socket.as_fd(), &mut self.read.pages) {
             Ok(count) if count > 0 && self.slots.at(slot).state <= DISCARD_BYTES => {
@@ -168,7 +160,7 @@ impl Connections {
     }
 
     /// Ends a connection now. What was appended and not sent is lost.
-    pub(super) fn end(&mut self, slot: u32, why: Closed, reset: bool) {
+    pub(in crate::event_loop) fn end(&mut self, slot: u32, why: Closed, reset: bool) {
         self.scratch.bytes.clear();
         if self.slots.at(slot).flags.is(Phase::Cut) {
             return self.leave(slot, true);
@@ -194,14 +186,14 @@ impl Connections {
 
     /// Ends a connection whose protocol, or code that has it, panicked or asked for what cannot be.
     #[cold]
-    pub(super) fn crash(&mut self, slot: u32, why: impl Into<String>) {
+    pub(in crate::event_loop) fn crash(&mut self, slot: u32, why: impl Into<String>) {
         self.io.count_panic(&mut self.slots, slot, why.into());
         self.end(slot, Closed::Panicked, true);
     }
 
     /// Tells the protocol and drops it; the slot stays.
     #[inline(always)]
-    pub(super) fn forget_protocol(&mut self, slot: u32, why: Closed) {
+    pub(in crate::event_loop) fn forget_protocol(&mut self, slot: u32, why: Closed) {
         let closed = self.close_protocol(slot, why);
         self.timers.clear(&mut self.slots, slot);
         self.kept.forget(&mut self.slots, slot);
@@ -230,7 +222,7 @@ impl Connections {
 
     /// Makes the last call of a protocol. But for a report, what it asks for is ignored.
     #[inline(always)]
-    pub(super) fn close_protocol(&mut self, slot: u32, why: Closed) -> Result<(), Panicked> {
+    pub(in crate::event_loop) fn close_protocol(&mut self, slot: u32, why: Closed) -> Result<(), Panicked> {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
         let record = self.slots.at(slot);
         let (received, sent) = (record.bytes_in, record.bytes_out);
@@ -274,7 +266,7 @@ impl Connections {
     }
 
     /// Gives up the slot: the socket is closed and the permit goes back.
-    pub(super) fn leave(&mut self, slot: u32, reset: bool) {
+    pub(in crate::event_loop) fn leave(&mut self, slot: u32, reset: bool) {
         if reset || self.is_entangled(slot) {
             return self.leave_entangled(slot, reset);
         }
@@ -335,5 +327,87 @@ impl Connections {
         // After its permit went back, which else would be taken for one of a connection that no loop has told of.
         extra.endings.iter().for_each(|endings| endings.ended(reset, held, flags.is(Phase::Cut)));
         self.descriptor_freed = true;
+    }
+
+    /// Returns true where the peer still has something to come: output that the kernel has not taken, or an answer to what it has sent.
+    /// Also true for a connection that was told as cut.
+    pub(in crate::event_loop) fn owes(&mut self, slot: u32) -> bool {
+        if self.slots.extra(slot).is_some_and(Extra::is_told) {
+            return true;
+        }
+        let flags = self.slots.at(slot).flags;
+        if flags.phase().owes
+            || self.slots.other(slot).is_some()
+            || flags.any(Flags::UNSENT.union(Flags::KEPT).union(Flags::WORKING).union(Flags::PAUSED))
+        {
+            return true;
+        }
+        if flags.is(Phase::Leased) {
+            return self.slots.extra(slot).and_then(Extra::leased).is_some_and(|leased| leased.owes());
+        }
+        if self.generations.owes(self.slots.at(slot)) {
+            return true;
+        }
+        if flags.any(Flags::PEER_ENDED) {
+            return false;
+        }
+        let Some(socket) = &self.slots.at(slot).socket else { return false };
+        // To close a socket with unread input is to reset it. All input of a lingering connection that is there is discarded first.
+        let mut reads = if flags.is(Phase::Lingering) { 0..LAST_READS } else { 0..0 };
+        let goes_on = reads.all(|_| matches!(self.io.system.receive(socket.as_fd(), &mut self.read.pages), Ok(1..)));
+        goes_on && matches!(self.io.system.peek(socket.as_fd()), Ok(1..))
+    }
+
+    /// Ends the other connection of a relay likewise: the protocol of this one is gone, for this reason.
+    #[cold]
+    pub(in crate::event_loop) fn end_other(&mut self, slot: u32, why: Closed) {
+        let (other, cut) = (self.slots.other(slot), why == Closed::Idle && self.slots.at(slot).flags.any(Flags::UNSENT));
+        let filtered = self.slots.relay_of(slot).is_some_and(|(relay, _)| relay.filtered);
+        for one in self.slots.sides(slot) {
+            self.slots.at(one).flags.enter(Phase::Open);
+            self.slots.part(one);
+        }
+        let Some(other) = other else { return };
+        // An end in order was that of one direction; this one is that of both, by the first side or by this process.
+        let ended_first = matches!(why, Closed::Error(_) | Closed::Aborted).then_some(false);
+        if why != Closed::Orderly
+            && let Some(extra) = self.slots.extra_of(other)
+        {
+            extra.ended_first = ended_first;
+        }
+        match why {
+            Closed::Orderly | Closed::Idle if !cut => {
+                if filtered && why == Closed::Orderly && !Pair::of(self, slot, other).says_goodbye() {
+                    return;
+                }
+                let peer_is_done = self.slots.at(other).flags.any(Flags::PEER_ENDED);
+                self.close_otherwise(other, why, peer_is_done);
+            }
+            Closed::Aborted if self.slots.extra(other).is_some_and(|extra| extra.is_cut_short) => {
+                self.io.counters.aborted().add(1);
+                self.close_otherwise(other, why, false);
+            }
+            // Input that was relayed is not whole, and must not look like it.
+            Closed::Purged => {
+                self.io.counters.cut().add(1);
+                self.end(other, why, true);
+            }
+            _ => self.end(other, Closed::Aborted, true),
+        }
+    }
+
+    /// Gives up connects that a connection asked for whose protocol is gone: there is nothing to tell what comes of them.
+    #[cold]
+    pub(in crate::event_loop) fn give_connects_up(&mut self, asker: u32) {
+        let token = self.slots.token(asker);
+        for made in self.slots.having(|extra| extra.asker() == Some(token)) {
+            let Some(slot) = self.slots.find(made) else { continue };
+            if self.slots.at(slot).flags.is(Phase::Connecting) {
+                self.io.counters.connect_failed().add(1);
+                self.leave(slot, true);
+            } else if self.slots.extra(slot).and_then(|extra| extra.asked.as_ref()).is_some_and(|asked| asked.shaking) {
+                self.end(slot, Closed::Aborted, true);
+            }
+        }
     }
 }

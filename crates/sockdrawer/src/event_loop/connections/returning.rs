@@ -1,0 +1,98 @@
+//! Leased connections that come back. Their slots, permits and protocol states stayed here.
+
+use super::Connections;
+use crate::behaviour::Callback;
+use crate::event_loop::delegation::Delegation;
+use crate::event_loop::lease::{GivenBack, LeaseEnd, Returned};
+use crate::event_loop::phase::Phase;
+use crate::event_loop::slot::Flags;
+use crate::event_loop::streams::{Streams, Tail};
+use crate::protocol::{Closed, Urgency};
+use crate::sys::panics;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Handles the end or reset of a connection that was waiting to be taken, by its peer.
+pub(super) fn leased_ended(streams: &mut Streams, slot: u32) {
+    let side = streams.slots.at(slot).side();
+    let delegation = streams.slots.extra(slot).and_then(|extra| extra.delegation.as_ref());
+    if delegation.is_some_and(|delegation| delegation.peer_ended(&*streams.io.system, side)) {
+        streams.io.counters.untaken().add(1);
+    }
+}
+
+/// Takes back a connection that was leased.
+pub(in crate::event_loop) fn came_back(connections: &mut Connections, mut returned: Returned) {
+    let streams = &mut connections.streams;
+    let (received, sent) = returned.leased.count_bytes(&streams.io.counters);
+    let notes = returned.leased.count_notes(&streams.io.counters);
+    let found = streams.slots.find(returned.leased.token);
+    let (Some(slot), Some(back)) = (found, returned.back.take_if(|_| found.is_some())) else {
+        panics::discard(notes);
+        panics::discard(returned);
+        return streams.descriptor_freed = true;
+    };
+    let Some(Delegation::Leased { purge_by, watched, .. }) = streams.slots.make_extra(slot).delegation.take() else {
+        unreachable!("it was away")
+    };
+    let GivenBack { socket, kept, unsent, peer_ended, finished, outcome } = back;
+    if watched {
+        // It fails only for what is not watched.
+        let _ = streams.io.system.unwatch(streams.io.epoll.as_fd(), socket.as_fd());
+    }
+    let record = streams.slots.at(slot);
+    // The event loop's own share was dropped with the delegation, and the lessee gave its share back.
+    record.socket = Some(Arc::into_inner(socket).expect("the lease gave back the other share"));
+    record.flags.enter(Phase::Open);
+    if peer_ended {
+        record.flags.set(Flags::PEER_ENDED);
+    }
+    if finished {
+        record.flags.set(Flags::ENDING_OUTPUT);
+    }
+    record.bytes_in += received;
+    record.bytes_out += sent;
+    let token = returned.leased.token;
+    streams.timers.clear(&mut streams.slots, slot);
+    streams.kept.keep(&mut streams.slots, slot, &kept);
+    if !unsent.is_empty() {
+        streams.scratch.push(&unsent);
+        if finished { streams.end_output(slot) } else { _ = streams.send(slot, false) }
+    }
+    if streams.slots.at(slot).is_taken() {
+        go_on(connections, slot, outcome);
+    } else {
+        panics::discard(outcome);
+    }
+    if connections.moving.asks && returned.leased.is_asked_to_move() {
+        let flags = connections.streams.slots.at(slot).flags;
+        if flags.is(Phase::Open) && !flags.any(Flags::DRAINING.union(Flags::PURGED)) {
+            connections.moving.freeze(&connections.streams.io, &mut connections.streams.slots, slot);
+        }
+    }
+    notes.into_iter().for_each(|note| connections.note(token, note, Urgency::Delivered));
+    connections.streams.io.wake_again(&mut connections.streams.slots, token);
+    if let Some(by) = purge_by {
+        connections.purge(slot, by.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// Does with a connection that is back as its lessee said.
+fn go_on(connections: &mut Connections, slot: u32, outcome: LeaseEnd) {
+    match outcome {
+        LeaseEnd::Note(note) => {
+            connections.streams.io.counters.notes().add(1);
+            let answer = connections.dispatch(slot, Callback::Notified(&mut Some(note)));
+            connections.follow(slot, answer, true);
+            connections.streams.settle(slot, false);
+        }
+        LeaseEnd::End => connections.streams.close(slot, Tail::Unknown),
+        LeaseEnd::Abort => connections.streams.end(slot, Closed::Aborted, true),
+        LeaseEnd::Failed => {
+            connections.streams.io.counters.errors().add(1);
+            connections.streams.close(slot, Tail::Unknown);
+        }
+        LeaseEnd::Panicked(message) => connections.streams.crash(slot, message),
+    }
+}
