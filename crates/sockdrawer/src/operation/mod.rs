@@ -1,5 +1,5 @@
 //! Operations on connections, in any loop or process: a selector, what is done, and an outcome that can be summed. A new operation is a
-//! variant of [`Op`], an arm of `Connections::apply`, and a method of [`Pool`](crate::Pool).
+//! variant of [`Op`], an arm of `apply` in `event_loop/connections/operations.rs`, and a method of [`Pool`](crate::Pool).
 
 mod drain;
 mod page;

@@ -1,16 +1,15 @@
 //! A running pool, as the code sees it that started it.
 
-use super::control::Core;
 use super::handle::PoolHandle;
 use super::listeners::{Inherited, rehearse};
-use super::loops::Loops;
+use super::loops;
 #[cfg(not(feature = "upgrade"))]
 use super::manager::Manager as Movable;
 use super::manager::{Manager, SHUT_DOWN};
 #[cfg(feature = "upgrade")]
 use super::moving::Movable;
 #[cfg(feature = "processes")]
-use super::processes::Helpers;
+use super::processes::helpers;
 use super::validate::{effective_limit, validate_start};
 use crate::admission::AcceptState;
 use crate::admission::Reject;
@@ -75,8 +74,8 @@ pub(crate) fn start(config: Config, inherited: Option<Inherited>) -> Result<Arc<
     note_observer(&config);
     Ok(match config.model {
         #[cfg(feature = "processes")]
-        model if model.has_processes() => Core::<Helpers>::start(config, inherited)?,
-        _ => Core::<Loops>::start(config, inherited)?,
+        model if model.has_processes() => helpers::start(config, inherited)?,
+        _ => loops::start(config, inherited)?,
     })
 }
 

@@ -3,14 +3,14 @@
 use super::types::Known;
 
 pub(crate) const TYPES: Known<'_> = Known {
-    methods: &[("sockdrawer::Core", 91)],
+    methods: &[],
     files: &[
         ("catalog::Client", 3),
         ("catalog::Connection", 3),
         ("load::Run", 3),
         ("sockdrawer::Behaviour", 4),
         ("sockdrawer::Conversation", 3),
-        ("sockdrawer::Core", 17),
+        ("sockdrawer::Core", 7),
         ("sockdrawer::Driver", 3),
         ("trial::Changer", 5),
         ("trial::Report", 3),

@@ -1,8 +1,9 @@
 //! Asking loops: what is done to connections, and what is told of them, on the loops' own threads.
 
 use super::Loops;
+use super::drain;
 use crate::event_loop::EventLoop;
-use crate::event_loop::connections::operations::apply;
+use crate::event_loop::connections::operations;
 use crate::event_loop::inbox::{Inbox, Message};
 use crate::gather::{ReplyTo, gather};
 use crate::operation::{Op, Outcome, Page, Selector};
@@ -15,75 +16,73 @@ use std::time::{Duration, Instant};
 /// A loop that does not answer within this time is left out of the answer.
 pub(super) const ASK_WITHIN: Duration = Duration::from_secs(5);
 
-impl Core<Loops> {
-    /// Does this to the connections that are meant, and waits for the loops' answers; a note is left in their inboxes.
-    pub(crate) fn apply(&self, op: Op, selector: &Selector) -> Outcome {
-        if let (Op::List(page), Some(_)) = (&op, &self.own.shared.placement) {
-            return self.list(selector, *page);
-        }
-        let (inboxes, asked) = (self.inboxes(), Arc::new((op, selector.clone())));
-        let question = asked.clone();
-        let apply = move |event_loop: &mut EventLoop| apply(&mut event_loop.connections, &question.0, &question.1);
-        match &asked.0 {
-            Op::Notify(_) => {
-                let post = |inbox: &&Arc<Inbox>| {
-                    let apply = apply.clone();
-                    inbox.put_bounded(Box::new(move |event_loop| _ = apply(event_loop)))
-                };
-                let taken = inboxes.iter().filter(post).count();
-                Outcome { silent: inboxes.len() - taken, ..Outcome::default() }
-            }
-            Op::Drain(how) => self.drain(selector, *how).into(),
-            Op::Purge(within) => self.purge(selector, *within).into(),
-            op => {
-                let answers = ask_each(Instant::now() + ASK_WITHIN, &inboxes, apply).map(|(_, answer)| answer);
-                let mut answer = Outcome::gathered(inboxes.len(), answers, selector);
-                if matches!(op, Op::Adopt) && answer.silent > 0 {
-                    answer.adopted.unasked = self.own.shared.limiter.taken_here().saturating_sub(answer.connections);
-                }
-                answer
-            }
-        }
+/// Does this to the connections that are meant, and waits for the loops' answers; a note is left in their inboxes.
+pub(crate) fn apply(core: &Core<Loops>, op: Op, selector: &Selector) -> Outcome {
+    if let (Op::List(page), Some(_)) = (&op, &core.own.shared.placement) {
+        return list(core, selector, *page);
     }
-
-    /// Lists connections. Where each connection has a thread, those are asked whose connections are of this part. One that user code keeps from
-    /// answering is listed all the same.
-    fn list(&self, selector: &Selector, page: Page) -> Outcome {
-        let placements = || self.own.shared.placement.iter();
-        let (mut threads, mut inboxes) = (Vec::new(), self.inboxes_of_loops());
-        for (id, inbox) in placements().flat_map(|placement| placement.numbered()) {
-            match id {
-                Some(id) => threads.push((id, inbox)),
-                // Connections on their way to a thread are in its inbox before the question.
-                None => inboxes.push(inbox),
-            }
+    let (inboxes, asked) = (inboxes(core), Arc::new((op, selector.clone())));
+    let question = asked.clone();
+    let apply = move |event_loop: &mut EventLoop| operations::apply(&mut event_loop.connections, &question.0, &question.1);
+    match &asked.0 {
+        Op::Notify(_) => {
+            let post = |inbox: &&Arc<Inbox>| {
+                let apply = apply.clone();
+                inbox.put_bounded(Box::new(move |event_loop| _ = apply(event_loop)))
+            };
+            let taken = inboxes.iter().filter(post).count();
+            Outcome { silent: inboxes.len() - taken, ..Outcome::default() }
         }
-        let next = page.cut(&mut threads);
-        inboxes.extend(threads.into_iter().map(|(_, inbox)| inbox));
-        let mut silent: Vec<_> = inboxes.iter().map(Some).collect();
-        let meant = selector.clone();
-        let list = move |event_loop: &mut EventLoop| apply(&mut event_loop.connections, &Op::List(page), &meant);
-        let answers = ask_each(Instant::now() + ANSWER_WITHIN, &inboxes, list).map(|(index, answer)| {
-            silent[index] = None;
+        Op::Drain(how) => drain::drain(core, selector, *how).into(),
+        Op::Purge(within) => drain::purge(core, selector, *within).into(),
+        op => {
+            let answers = ask_each(Instant::now() + ASK_WITHIN, &inboxes, apply).map(|(_, answer)| answer);
+            let mut answer = Outcome::gathered(inboxes.len(), answers, selector);
+            if matches!(op, Op::Adopt) && answer.silent > 0 {
+                answer.adopted.unasked = core.own.shared.limiter.taken_here().saturating_sub(answer.connections);
+            }
             answer
-        });
-        let mut answer = Outcome::gathered(inboxes.len(), answers, &Selector::All);
-        answer += Outcome { next, ..Outcome::default() };
-        let silent: Vec<_> = silent.into_iter().flatten().collect();
-        answer.list.extend(placements().flat_map(|placement| placement.seen(&silent, selector)));
+        }
+    }
+}
+
+/// Lists connections. Where each connection has a thread, those are asked whose connections are of this part. One that user code keeps from
+/// answering is listed all the same.
+fn list(core: &Core<Loops>, selector: &Selector, page: Page) -> Outcome {
+    let placements = || core.own.shared.placement.iter();
+    let (mut threads, mut inboxes) = (Vec::new(), inboxes_of_loops(core));
+    for (id, inbox) in placements().flat_map(|placement| placement.numbered()) {
+        match id {
+            Some(id) => threads.push((id, inbox)),
+            // Connections on their way to a thread are in its inbox before the question.
+            None => inboxes.push(inbox),
+        }
+    }
+    let next = page.cut(&mut threads);
+    inboxes.extend(threads.into_iter().map(|(_, inbox)| inbox));
+    let mut silent: Vec<_> = inboxes.iter().map(Some).collect();
+    let meant = selector.clone();
+    let list = move |event_loop: &mut EventLoop| operations::apply(&mut event_loop.connections, &Op::List(page), &meant);
+    let answers = ask_each(Instant::now() + ANSWER_WITHIN, &inboxes, list).map(|(index, answer)| {
+        silent[index] = None;
         answer
-    }
+    });
+    let mut answer = Outcome::gathered(inboxes.len(), answers, &Selector::All);
+    answer += Outcome { next, ..Outcome::default() };
+    let silent: Vec<_> = silent.into_iter().flatten().collect();
+    answer.list.extend(placements().flat_map(|placement| placement.seen(&silent, selector)));
+    answer
+}
 
-    /// Returns the inboxes of all that may have connections: loops, parked ones too, and where else connections were placed.
-    pub(crate) fn inboxes(&self) -> Vec<Arc<Inbox>> {
-        let mut inboxes = self.inboxes_of_loops();
-        inboxes.extend(self.own.shared.placement.iter().flat_map(|placement| placement.inboxes()));
-        inboxes
-    }
+/// Returns the inboxes of all that may have connections: loops, parked ones too, and where else connections were placed.
+pub(crate) fn inboxes(core: &Core<Loops>) -> Vec<Arc<Inbox>> {
+    let mut inboxes = inboxes_of_loops(core);
+    inboxes.extend(core.own.shared.placement.iter().flat_map(|placement| placement.inboxes()));
+    inboxes
+}
 
-    pub(super) fn inboxes_of_loops(&self) -> Vec<Arc<Inbox>> {
-        inboxes_of(&lock(&self.control))
-    }
+pub(super) fn inboxes_of_loops(core: &Core<Loops>) -> Vec<Arc<Inbox>> {
+    inboxes_of(&lock(&core.control))
 }
 
 pub(super) fn inboxes_of(control: &Control<Loops>) -> Vec<Arc<Inbox>> {

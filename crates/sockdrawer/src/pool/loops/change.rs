@@ -22,67 +22,65 @@ use crate::sync::lock;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-impl Core<Loops> {
-    pub(super) fn commit_loops(
-        &self,
-        control: &mut Control<Loops>,
-        wanted: &Config,
-        next: Option<Arc<Generation>>,
-        limit: Option<usize>,
-    ) {
-        if let Some(generation) = next {
-            self.own.switch_to(control, generation);
+pub(super) fn commit(
+    core: &Core<Loops>,
+    control: &mut Control<Loops>,
+    wanted: &Config,
+    next: Option<Arc<Generation>>,
+    limit: Option<usize>,
+) {
+    if let Some(generation) = next {
+        core.own.switch_to(control, generation);
+    }
+    core.own.commit_dialer(control, wanted, limit);
+    let shared = &core.own.shared;
+    if !is_same_policy(&*control.config.admission, &*wanted.admission) {
+        shared.set_admission(wanted.admission.clone());
+        control.running().for_each(|running| running.command(|event_loop| event_loop.intake().policy_changed()));
+    }
+    *lock(&shared.observer) = wanted.observer.clone();
+    // A worker that died in this moment and cannot be started is the supervisor's matter.
+    let _ = super::start_workers(core, wanted.workers);
+    shared.workers.set_bound(wanted.worker_queue);
+    shared.set_spin(wanted.spin);
+    shared.set_spare(wanted.spare);
+    shared.placement.iter().for_each(|placement| placement.reconfigured(wanted));
+    shared.delegates.tune(model::delegates(wanted), wanted.stack);
+    for running in control.running() {
+        running.inbox.set_bound(wanted.inbox);
+        if control.config.spare != wanted.spare {
+            running.command(|event_loop| event_loop.intake().policy_changed());
         }
-        self.own.commit_dialer(control, wanted, limit);
-        let shared = &self.own.shared;
-        if !is_same_policy(&*control.config.admission, &*wanted.admission) {
-            shared.set_admission(wanted.admission.clone());
-            control.running().for_each(|running| running.command(|event_loop| event_loop.intake().policy_changed()));
-        }
-        *lock(&shared.observer) = wanted.observer.clone();
-        // A worker that died in this moment and cannot be started is the supervisor's matter.
-        let _ = self.start_workers(wanted.workers);
-        shared.workers.set_bound(wanted.worker_queue);
-        shared.set_spin(wanted.spin);
-        shared.set_spare(wanted.spare);
-        shared.placement.iter().for_each(|placement| placement.reconfigured(wanted));
-        shared.delegates.tune(model::delegates(wanted), wanted.stack);
-        for running in control.running() {
-            running.inbox.set_bound(wanted.inbox);
-            if control.config.spare != wanted.spare {
-                running.command(|event_loop| event_loop.intake().policy_changed());
-            }
-            if control.config.capacity != wanted.capacity {
-                let capacity = warm(wanted);
-                running.command(move |event_loop| entering::reserve(&mut event_loop.connections.streams, capacity));
-            }
+        if control.config.capacity != wanted.capacity {
+            let capacity = warm(wanted);
+            running.command(move |event_loop| entering::reserve(&mut event_loop.connections.streams, capacity));
         }
     }
+}
 
-    /// Builds, in one of several processes, what comes into force when the pool stores the switch word. Returns the generation in force until then.
-    pub(in crate::pool) fn prepare_next(&self, id: u32, wanted: &Config) -> Result<Arc<Generation>, Error> {
-        validate(wanted)?;
-        let control = lock(&self.control);
-        let generation = prepare_generation(id, wanted, control.members.len())?;
-        self.own.set_listener_options(&control, &control.config.settings.options, &wanted.settings.options)?;
-        let before = self.own.shared.switch.current();
-        self.own.shared.switch.prepare(Some(generation));
-        Ok(before)
-    }
+/// Builds, in one of several processes, what comes into force when the pool stores the switch word. Returns the generation in force until then.
+pub(in crate::pool) fn prepare_next(core: &Core<Loops>, id: u32, wanted: &Config) -> Result<Arc<Generation>, Error> {
+    validate(wanted)?;
+    let control = lock(&core.control);
+    let generation = prepare_generation(id, wanted, control.members.len())?;
+    core.own.set_listener_options(&control, &control.config.settings.options, &wanted.settings.options)?;
+    let before = core.own.shared.switch.current();
+    core.own.shared.switch.prepare(Some(generation));
+    Ok(before)
+}
 
-    /// Forgets the prepared generation, which will not come.
-    pub(in crate::pool) fn forget_next(&self, next: &Config) -> Result<(), Error> {
-        self.own.shared.switch.prepare(None);
-        let control = lock(&self.control);
-        self.own.set_listener_options(&control, &next.settings.options, &control.config.settings.options)
-    }
+/// Forgets the prepared generation, which will not come.
+pub(in crate::pool) fn forget_next(core: &Core<Loops>, next: &Config) -> Result<(), Error> {
+    core.own.shared.switch.prepare(None);
+    let control = lock(&core.control);
+    core.own.set_listener_options(&control, &next.settings.options, &control.config.settings.options)
+}
 
-    /// Notes that the switch word was stored. Returns the configuration before.
-    pub(in crate::pool) fn next_is_in_force(&self, next: Config) -> Config {
-        let mut control = lock(&self.control);
-        self.own.retire_before(&mut control);
-        std::mem::replace(&mut control.config, next)
-    }
+/// Notes that the switch word was stored. Returns the configuration before.
+pub(in crate::pool) fn next_is_in_force(core: &Core<Loops>, next: Config) -> Config {
+    let mut control = lock(&core.control);
+    core.own.retire_before(&mut control);
+    std::mem::replace(&mut control.config, next)
 }
 
 impl Loops {

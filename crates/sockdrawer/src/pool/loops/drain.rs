@@ -1,6 +1,7 @@
 //! Asking connections of loops to end, and ending them.
 
 use super::Loops;
+use super::apply;
 use super::apply::ask_until;
 use super::shutdown::Shutdown;
 use crate::event_loop::EventLoop;
@@ -27,126 +28,123 @@ fn counted<'a>(event_loop: &'a mut EventLoop, endings: &'a Arc<Endings>) -> Coun
     CountedEnd::of(&mut event_loop.connections, endings)
 }
 
-impl Core<Loops> {
-    pub(crate) fn drain(&self, selector: &Selector, how: Drain) -> Drained {
-        let endings = Endings::within(how.deadline);
-        let moments = Moments::at(how.rate.unwrap_or_default(), Instant::now());
-        match (how.max_connections, how.rate) {
-            (Some(most), _) => self.drain_some(selector, most, moments, &endings),
-            (None, Some(_)) => self.drain_at_rate(selector, moments, &endings, Shutdown::Begun),
-            (None, None) => {
-                let selector = selector.clone();
-                self.ask_for_end(&endings, move |event_loop, endings| counted(event_loop, endings).drain(&selector));
-            }
-        }
-        outcome_of(self, &endings, *selector == Selector::All && how.max_connections.is_none())
-    }
-
-    pub(crate) fn purge(&self, selector: &Selector, within: Duration) -> Drained {
-        let (endings, meant) = (Endings::within(within), selector.clone());
-        self.ask_for_end(&endings, move |event_loop, endings| counted(event_loop, endings).purge(&meant, within));
-        outcome_of(self, &endings, *selector == Selector::All)
-    }
-
-    /// Has each loop do something for these connections. It is over when all have, and their connections have ended.
-    fn ask_for_end(&self, endings: &Arc<Endings>, act: impl Fn(&mut EventLoop, &Arc<Endings>) + Clone + Send + 'static) {
-        for inbox in self.inboxes() {
-            let (silent, endings, act) = (endings.loop_asked(), endings.clone(), act.clone());
-            // A loop that is gone has no connections.
-            let _ = inbox.put(Message::Command(Box::new(move |event_loop| {
-                act(event_loop, &endings);
-                drop(silent);
-            })));
+pub(crate) fn drain(core: &Core<Loops>, selector: &Selector, how: Drain) -> Drained {
+    let endings = Endings::within(how.deadline);
+    let moments = Moments::at(how.rate.unwrap_or_default(), Instant::now());
+    match (how.max_connections, how.rate) {
+        (Some(most), _) => drain_some(core, selector, most, moments, &endings),
+        (None, Some(_)) => drain_at_rate(core, selector, moments, &endings, Shutdown::Begun),
+        (None, None) => {
+            let selector = selector.clone();
+            ask_for_end(core, &endings, move |event_loop, endings| counted(event_loop, endings).drain(&selector));
         }
     }
+    outcome_of(core, &endings, *selector == Selector::All && how.max_connections.is_none())
+}
 
-    /// Asks all that match, in random order at a rate. Those that have no turn before the time for last words are told then.
-    fn drain_at_rate(&self, selector: &Selector, mut moments: Moments, endings: &Arc<Endings>, unless: Shutdown) {
-        let ends = endings.clone();
-        let mut targets =
-            self.targets(selector, endings.until, move |event_loop, tokens| counted(event_loop, &ends).count(tokens));
-        // So that a drain does not empty one loop, or one client, first.
-        shuffle(&mut targets);
-        for (inbox, token) in &targets {
-            let due = moments.next();
-            if endings.are_over()
-                || due >= endings.last_words
-                || (due > Instant::now() + PACE && !self.own.shutdown.wait_until(due, unless))
-            {
-                break;
-            }
-            let token = *token;
-            let _ = inbox.put(Message::Command(Box::new(move |event_loop| drain_one(&mut event_loop.connections, token))));
+pub(crate) fn purge(core: &Core<Loops>, selector: &Selector, within: Duration) -> Drained {
+    let (endings, meant) = (Endings::within(within), selector.clone());
+    ask_for_end(core, &endings, move |event_loop, endings| counted(event_loop, endings).purge(&meant, within));
+    outcome_of(core, &endings, *selector == Selector::All)
+}
+
+/// Has each loop do something for these connections. It is over when all have, and their connections have ended.
+fn ask_for_end(core: &Core<Loops>, endings: &Arc<Endings>, act: impl Fn(&mut EventLoop, &Arc<Endings>) + Clone + Send + 'static) {
+    for inbox in apply::inboxes(core) {
+        let (silent, endings, act) = (endings.loop_asked(), endings.clone(), act.clone());
+        // A loop that is gone has no connections.
+        let _ = inbox.put(Message::Command(Box::new(move |event_loop| {
+            act(event_loop, &endings);
+            drop(silent);
+        })));
+    }
+}
+
+/// Asks all that match, in random order at a rate. Those that have no turn before the time for last words are told then.
+fn drain_at_rate(core: &Core<Loops>, selector: &Selector, mut moments: Moments, endings: &Arc<Endings>, unless: Shutdown) {
+    let ends = endings.clone();
+    let mut targets = targets(core, selector, endings.until, move |event_loop, tokens| counted(event_loop, &ends).count(tokens));
+    // So that a drain does not empty one loop, or one client, first.
+    shuffle(&mut targets);
+    for (inbox, token) in &targets {
+        let due = moments.next();
+        if endings.are_over()
+            || due >= endings.last_words
+            || (due > Instant::now() + PACE && !core.own.shutdown.wait_until(due, unless))
+        {
+            break;
         }
-        self.find_silent(endings);
+        let token = *token;
+        let _ = inbox.put(Message::Command(Box::new(move |event_loop| drain_one(&mut event_loop.connections, token))));
     }
+    find_silent(core, endings);
+}
 
-    /// Learns which loops do not answer.
-    fn find_silent(&self, endings: &Arc<Endings>) {
-        self.ask_for_end(endings, |_, _| ());
-    }
+/// Learns which loops do not answer.
+fn find_silent(core: &Core<Loops>, endings: &Arc<Endings>) {
+    ask_for_end(core, endings, |_, _| ());
+}
 
-    /// Asks this many of those that match, also while others are asked by other drains. Those without a turn before the deadline stay.
-    fn drain_some(&self, selector: &Selector, most: usize, mut moments: Moments, endings: &Arc<Endings>) {
-        let mut targets = self.targets(selector, endings.until, |_, tokens| tokens);
-        shuffle(&mut targets);
-        let (mut targets, mut asked) = (targets.into_iter(), 0);
-        let mut due = moments.next();
-        while asked < most {
-            if due >= endings.until || (due > Instant::now() + PACE && !self.own.shutdown.wait_until(due, Shutdown::Begun)) {
-                break;
-            }
-            let (soon, mut next) = (Instant::now() + PACE, Vec::new());
-            while due <= soon && due < endings.until && asked + next.len() < most {
-                let Some(target) = targets.next() else { break };
-                next.push(target);
-                due = moments.next();
-            }
-            if next.is_empty() && targets.len() == 0 {
-                break;
-            }
-            // Connections that still connect, have ended, or were asked by another drain, are made up for by others.
-            asked += drained_first(next, endings);
+/// Asks this many of those that match, also while others are asked by other drains. Those without a turn before the deadline stay.
+fn drain_some(core: &Core<Loops>, selector: &Selector, most: usize, mut moments: Moments, endings: &Arc<Endings>) {
+    let mut targets = targets(core, selector, endings.until, |_, tokens| tokens);
+    shuffle(&mut targets);
+    let (mut targets, mut asked) = (targets.into_iter(), 0);
+    let mut due = moments.next();
+    while asked < most {
+        if due >= endings.until || (due > Instant::now() + PACE && !core.own.shutdown.wait_until(due, Shutdown::Begun)) {
+            break;
         }
-        self.find_silent(endings);
-    }
-
-    /// Drains the pool to its end: also connections that were still on their way in when it began, until `is_over`. At the deadline
-    /// nothing more is accepted: what waits at the listening sockets is reset too.
-    pub(crate) fn drain_to_the_end(&self, how: Drain, is_over: impl Fn() -> bool) -> Drained {
-        let endings = Endings::within(how.deadline);
-        if let Some(rate) = how.rate {
-            self.drain_at_rate(&Selector::All, Moments::at(rate, Instant::now()), &endings, Shutdown::Here);
+        let (soon, mut next) = (Instant::now() + PACE, Vec::new());
+        while due <= soon && due < endings.until && asked + next.len() < most {
+            let Some(target) = targets.next() else { break };
+            next.push(target);
+            due = moments.next();
         }
-        // Connections that came in meanwhile, or come later, were let in to be answered: they are asked at once, by loops that begin later, too.
-        let endings = self.own.shared.ending.get_or_init(|| endings);
-        self.ask_for_end(endings, |event_loop, _| deadlines::join_shutdown(event_loop));
-        if !self.own.shared.notifier.wait(endings.until, || endings.are_over() && is_over()) {
-            // Connections that wait at sockets are counted when each loop has kept the deadline.
-            self.ask_for_end(endings, |event_loop, _| deadlines::keep_deadlines(event_loop));
+        if next.is_empty() && targets.len() == 0 {
+            break;
         }
-        self.own.outcome(endings, || self.own.shared.limiter.taken_here())
+        // Connections that still connect, have ended, or were asked by another drain, are made up for by others.
+        asked += drained_first(next, endings);
     }
+    find_silent(core, endings);
+}
 
-    /// Returns everything that matches, by the loop that has it, as far as loops answer in time.
-    fn targets(
-        &self,
-        selector: &Selector,
-        until: Instant,
-        take: impl Fn(&mut EventLoop, Vec<u64>) -> Vec<u64> + Send + Sync + 'static,
-    ) -> Vec<Target> {
-        let inboxes = self.inboxes();
-        let selector = selector.clone();
-        let ask = move |event_loop: &mut EventLoop| {
-            let tokens = Selecting::of(&mut event_loop.connections).choose_to_end(&selector);
-            take(event_loop, tokens)
-        };
-        ask_until(until.min(Instant::now() + ANSWER_WITHIN), &inboxes, ask)
-            .into_iter()
-            .flat_map(|(index, tokens)| tokens.into_iter().map(move |token| (index, token)))
-            .map(|(index, token)| (inboxes[index].clone(), token))
-            .collect()
+/// Drains the pool to its end: also connections that were still on their way in when it began, until `is_over`. At the deadline
+/// nothing more is accepted: what waits at the listening sockets is reset too.
+pub(crate) fn drain_to_the_end(core: &Core<Loops>, how: Drain, is_over: impl Fn() -> bool) -> Drained {
+    let endings = Endings::within(how.deadline);
+    if let Some(rate) = how.rate {
+        drain_at_rate(core, &Selector::All, Moments::at(rate, Instant::now()), &endings, Shutdown::Here);
     }
+    // Connections that came in meanwhile, or come later, were let in to be answered: they are asked at once, by loops that begin later, too.
+    let endings = core.own.shared.ending.get_or_init(|| endings);
+    ask_for_end(core, endings, |event_loop, _| deadlines::join_shutdown(event_loop));
+    if !core.own.shared.notifier.wait(endings.until, || endings.are_over() && is_over()) {
+        // Connections that wait at sockets are counted when each loop has kept the deadline.
+        ask_for_end(core, endings, |event_loop, _| deadlines::keep_deadlines(event_loop));
+    }
+    core.own.outcome(endings, || core.own.shared.limiter.taken_here())
+}
+
+/// Returns everything that matches, by the loop that has it, as far as loops answer in time.
+fn targets(
+    core: &Core<Loops>,
+    selector: &Selector,
+    until: Instant,
+    take: impl Fn(&mut EventLoop, Vec<u64>) -> Vec<u64> + Send + Sync + 'static,
+) -> Vec<Target> {
+    let inboxes = apply::inboxes(core);
+    let selector = selector.clone();
+    let ask = move |event_loop: &mut EventLoop| {
+        let tokens = Selecting::of(&mut event_loop.connections).choose_to_end(&selector);
+        take(event_loop, tokens)
+    };
+    ask_until(until.min(Instant::now() + ANSWER_WITHIN), &inboxes, ask)
+        .into_iter()
+        .flat_map(|(index, tokens)| tokens.into_iter().map(move |token| (index, token)))
+        .map(|(index, token)| (inboxes[index].clone(), token))
+        .collect()
 }
 
 impl Loops {

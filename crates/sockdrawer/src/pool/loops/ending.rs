@@ -2,6 +2,7 @@
 
 use super::Loops;
 use super::shutdown::Shutdown;
+use super::{drain, replace};
 use crate::admission::AcceptState;
 use crate::clock::deadline;
 use crate::event_loop::acceptor::Retiring;
@@ -21,83 +22,79 @@ const HEARS_WITHIN: Duration = Duration::from_millis(100);
 /// Maximum time that a loop that hangs in user code is waited for after the deadline of a shutdown.
 const STOPPED_WITHIN: Duration = Duration::from_millis(90);
 
-impl Core<Loops> {
-    /// Has the holders of these addresses accept what waits and then give them up; nothing more is waited for when all have. It is told as
-    /// their end.
-    pub(crate) fn retire(&self, control: &Control<Loops>, gone: Vec<ListenerEntry>) -> Answers<()> {
-        gather(gone, None, |entry, gave_up| {
-            let address = Some(entry.listener.address.clone());
-            self.retire_sockets(control, &entry, &Retiring::new(address, self.own.shared.clone(), gave_up));
-        })
-    }
+/// Has the holders of these addresses accept what waits and then give them up; nothing more is waited for when all have. It is told as
+/// their end.
+pub(crate) fn retire(core: &Core<Loops>, control: &Control<Loops>, gone: Vec<ListenerEntry>) -> Answers<()> {
+    gather(gone, None, |entry, gave_up| {
+        let address = Some(entry.listener.address.clone());
+        retire_sockets(control, &entry, &Retiring::new(address, core.own.shared.clone(), gave_up));
+    })
+}
 
-    /// Has the loops that hold the sockets of one address empty them and give them up.
-    pub(super) fn retire_sockets(&self, control: &Control<Loops>, entry: &ListenerEntry, retiring: &Arc<Retiring>) {
-        for (socket, owners) in entry.listener.sockets.iter().zip(&entry.owners) {
-            let running = owners.iter().filter_map(|owner| control.members.get(*owner)?.running.as_ref());
-            running.for_each(|running| {
-                let (socket, retiring) = (socket.clone(), retiring.clone());
-                running.command(move |event_loop| event_loop.intake().retire_socket(&socket, &retiring));
-            });
-        }
-    }
-
-    /// Ends the pool: connections that wait in the kernel are accepted, connected ones are drained.
-    pub(super) fn end(&self, how: Drain) -> (Drained, Instant) {
-        {
-            let mut control = lock(&self.control);
-            // Sockets handed over to another process are skipped: that process accepts what waits there.
-            let gone = control.listeners.take_all().into_iter().filter(|entry| !entry.listener.is_handed_over()).collect();
-            self.retirements.stop();
-            self.retire(&control, gone);
-            control.accept_state = AcceptState::Suspended;
-            self.own.pass_accept_state(&mut control, Instant::now() + HEARS_WITHIN);
-        }
-        // Drains that run take their time no more: all are asked to end now.
-        self.own.shutdown.raise(Shutdown::Begun);
-        let is_over = || {
-            // In this order: a connection accepted before a socket was given up has a permit. Lingering connections have one too.
-            self.own.shared.leaving.load(Ordering::SeqCst) == 0
-                && self.retirements.under_way() == 0
-                && self.own.shared.limiter.taken_here() == 0
-        };
-        let until = deadline(Instant::now(), how.deadline);
-        // Loops may still be closing what was cut, which is no reason to be late.
-        (self.drain_to_the_end(how, is_over), deadline(until, STOPPED_WITHIN))
-    }
-
-    /// Stops every thread now. Connections that are left end with their loops. A loop that hangs is waited for until then, and left behind.
-    pub(super) fn stop_loops(&self, until: Instant) {
-        let shared = &self.own.shared;
-        let threads: Vec<Arc<TurnCounter>> = {
-            let control = lock(&self.control);
-            control.running().for_each(|running| running.command(|event_loop| event_loop.stopping = true));
-            // A loop that drops the last handle of its own pool does not wait for itself.
-            let is_this = |id| id == std::thread::current().id();
-            let others = control.running().filter(|running| !is_this(running.running.thread.thread().id()));
-            others.map(|running| running.running.turns.clone()).collect()
-        };
-        shared.placement.iter().for_each(|placement| placement.stop());
-        shared.workers.set_wanted(0);
-        self.own.shutdown.raise(Shutdown::Here);
-        shared.delegates.stop();
-        let placed = || shared.placement.as_ref().map_or(0, |placement| placement.threads());
-        let loops_ended = || threads.iter().all(|turns| turns.ended.load(Ordering::Acquire));
-        let ended = || loops_ended() && placed() == 0 && shared.delegates.have_ended();
-        shared.notifier.wait(until, ended);
-        self.drop_stranded();
-        #[cfg(feature = "tokio")]
-        self.end_listeners();
+/// Has the loops that hold the sockets of one address empty them and give them up.
+pub(super) fn retire_sockets(control: &Control<Loops>, entry: &ListenerEntry, retiring: &Arc<Retiring>) {
+    for (socket, owners) in entry.listener.sockets.iter().zip(&entry.owners) {
+        let running = owners.iter().filter_map(|owner| control.members.get(*owner)?.running.as_ref());
+        running.for_each(|running| {
+            let (socket, retiring) = (socket.clone(), retiring.clone());
+            running.command(move |event_loop| event_loop.intake().retire_socket(&socket, &retiring));
+        });
     }
 }
 
+/// Ends the pool: connections that wait in the kernel are accepted, connected ones are drained.
+pub(super) fn end(core: &Core<Loops>, how: Drain) -> (Drained, Instant) {
+    {
+        let mut control = lock(&core.control);
+        // Sockets handed over to another process are skipped: that process accepts what waits there.
+        let gone = control.listeners.take_all().into_iter().filter(|entry| !entry.listener.is_handed_over()).collect();
+        core.retirements.stop();
+        retire(core, &control, gone);
+        control.accept_state = AcceptState::Suspended;
+        core.own.pass_accept_state(&mut control, Instant::now() + HEARS_WITHIN);
+    }
+    // Drains that run take their time no more: all are asked to end now.
+    core.own.shutdown.raise(Shutdown::Begun);
+    let is_over = || {
+        // In this order: a connection accepted before a socket was given up has a permit. Lingering connections have one too.
+        core.own.shared.leaving.load(Ordering::SeqCst) == 0
+            && core.retirements.under_way() == 0
+            && core.own.shared.limiter.taken_here() == 0
+    };
+    let until = deadline(Instant::now(), how.deadline);
+    // Loops may still be closing what was cut, which is no reason to be late.
+    (drain::drain_to_the_end(core, how, is_over), deadline(until, STOPPED_WITHIN))
+}
+
+/// Stops every thread now. Connections that are left end with their loops. A loop that hangs is waited for until then, and left behind.
+pub(super) fn stop(core: &Core<Loops>, until: Instant) {
+    let shared = &core.own.shared;
+    let threads: Vec<Arc<TurnCounter>> = {
+        let control = lock(&core.control);
+        control.running().for_each(|running| running.command(|event_loop| event_loop.stopping = true));
+        // A loop that drops the last handle of its own pool does not wait for itself.
+        let is_this = |id| id == std::thread::current().id();
+        let others = control.running().filter(|running| !is_this(running.running.thread.thread().id()));
+        others.map(|running| running.running.turns.clone()).collect()
+    };
+    shared.placement.iter().for_each(|placement| placement.stop());
+    shared.workers.set_wanted(0);
+    core.own.shutdown.raise(Shutdown::Here);
+    shared.delegates.stop();
+    let placed = || shared.placement.as_ref().map_or(0, |placement| placement.threads());
+    let loops_ended = || threads.iter().all(|turns| turns.ended.load(Ordering::Acquire));
+    let ended = || loops_ended() && placed() == 0 && shared.delegates.have_ended();
+    shared.notifier.wait(until, ended);
+    replace::drop_stranded(core);
+    #[cfg(feature = "tokio")]
+    end_listeners(core);
+}
+
+/// Tells a listener that takes the pool's connections that no more come.
 #[cfg(feature = "tokio")]
-impl Core<Loops> {
-    /// Tells a listener that takes the pool's connections that no more come.
-    fn end_listeners(&self) {
-        let behaviour = lock(&self.control).config.behaviour.clone();
-        if let Some(queue) = crate::tasks::queue(&behaviour) {
-            queue.end();
-        }
+fn end_listeners(core: &Core<Loops>) {
+    let behaviour = lock(&core.control).config.behaviour.clone();
+    if let Some(queue) = crate::tasks::queue(&behaviour) {
+        queue.end();
     }
 }

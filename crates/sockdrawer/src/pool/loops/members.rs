@@ -3,6 +3,7 @@
 use super::apply::{inboxes_of, settle};
 use super::change::{listener_states_changed, same_dialer};
 use super::{LoopHandle, LoopNews, Loops, LoopsState, prepare_generation};
+use super::{apply, change, ending, replace, status};
 use crate::admission::AcceptState;
 use crate::config::{Config, Listening, Part};
 use crate::error::Error;
@@ -114,14 +115,14 @@ impl Members for Loops {
 
     fn prepare(core: &Core<Loops>, control: &Control<Loops>, change: &Changing<'_, Loops>) -> Result<(), Error> {
         // Workers that are to go stay until nothing can fail any more: they could not be started again for sure.
-        core.start_workers(change.wanted.workers.max(control.config.workers))
+        super::start_workers(core, change.wanted.workers.max(control.config.workers))
     }
 
     fn undo(core: &Core<Loops>, control: &Control<Loops>, change: &Changing<'_, Loops>) {
         // The old options were set before, so they can be set again.
         let _ = core.own.set_listener_options(control, &change.wanted.settings.options, &control.config.settings.options);
         // Lets those go that are too many.
-        let _ = core.start_workers(control.config.workers);
+        let _ = super::start_workers(core, control.config.workers);
     }
 
     fn commit(
@@ -131,7 +132,7 @@ impl Members for Loops {
         next: Option<Arc<Generation>>,
         limit: Option<usize>,
     ) {
-        core.commit_loops(control, wanted, next, limit);
+        change::commit(core, control, wanted, next, limit);
     }
 
     fn awaited(before: &Config, wanted: &Config) -> Option<&'static str> {
@@ -170,8 +171,8 @@ impl Members for Loops {
     }
 
     fn launch(core: &Core<Loops>, index: usize, life: u64, config: &Config) -> Result<LoopHandle, Error> {
-        let event_loop = core.prepare_loop(index, config)?;
-        core.launch_loop(config.model, index, life, event_loop)
+        let event_loop = super::prepare_loop(core, index, config)?;
+        super::launch_loop(core, config.model, index, life, event_loop)
     }
 
     fn is_current(_: &Control<Loops>, _: &Config) -> bool {
@@ -219,18 +220,18 @@ impl Members for Loops {
 
     fn hear(core: &Arc<Core<Loops>>, news: LoopNews) {
         match news {
-            LoopNews::ThreadDied { panic } => core.thread_died(panic),
-            LoopNews::WorkerDied { panic } => core.worker_died(&panic),
+            LoopNews::ThreadDied { panic } => replace::thread_died(core, panic),
+            LoopNews::WorkerDied { panic } => replace::worker_died(core, &panic),
         }
     }
 
     fn replace_others(core: &Arc<Core<Loops>>) {
-        core.pass_on_stranded(&lock(&core.control));
-        core.replace_workers();
+        replace::pass_on_stranded(core, &lock(&core.control));
+        replace::replace_workers(core);
     }
 
     fn gave_up(core: &Core<Loops>) {
-        core.drop_stranded();
+        replace::drop_stranded(core);
     }
 
     fn look_interval(config: &Config) -> Duration {
@@ -275,20 +276,20 @@ impl Members for Loops {
 
     fn let_go(core: &Core<Loops>, control: &Control<Loops>, entry: &ListenerEntry) -> Answers<()> {
         gather([entry], None, |entry, gave_up| {
-            core.retire_sockets(control, entry, &Retiring::new(None, core.own.shared.clone(), gave_up));
+            ending::retire_sockets(control, entry, &Retiring::new(None, core.own.shared.clone(), gave_up));
         })
     }
 
     fn apply(core: &Core<Loops>, op: Op, selector: &Selector) -> Result<Outcome, Error> {
-        Ok(core.apply(op, selector))
+        Ok(apply::apply(core, op, selector))
     }
 
     fn visit_locals(core: &Core<Loops>, visit: Visit) {
-        core.visit_locals(visit);
+        status::visit_locals(core, visit);
     }
 
     fn connect(core: &Core<Loops>, connect: Connect, told: Told) {
-        let inboxes = core.inboxes_of_loops();
+        let inboxes = apply::inboxes_of_loops(core);
         let turn = core.own.turn.fetch_add(1, Ordering::Relaxed);
         if let Some(inbox) = inboxes.get(turn % inboxes.len().max(1)) {
             let begin: Command =
@@ -299,18 +300,18 @@ impl Members for Loops {
     }
 
     fn status(core: &Core<Loops>) -> Status {
-        core.status()
+        status::status(core)
     }
 
     fn crash(core: &Core<Loops>, part: Part, index: usize) -> bool {
-        core.crash(part, index)
+        status::crash(core, part, index)
     }
 
     fn end(core: &Core<Loops>, how: Drain) -> (Drained, Instant) {
-        core.end(how)
+        ending::end(core, how)
     }
 
     fn stop(core: &Core<Loops>, until: Instant) {
-        core.stop_loops(until);
+        ending::stop(core, until);
     }
 }

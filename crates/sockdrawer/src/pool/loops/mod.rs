@@ -3,13 +3,13 @@
 pub(super) mod apply;
 pub(super) mod change;
 mod drain;
-mod ending;
+pub(super) mod ending;
 mod members;
 #[cfg(feature = "upgrade")]
 mod moving;
 mod replace;
 mod shutdown;
-mod status;
+pub(super) mod status;
 
 use super::control::{Core, FromMember};
 use super::listeners::Inherited;
@@ -91,103 +91,99 @@ impl LoopHandle {
     }
 }
 
-impl Core<Loops> {
-    /// Starts a pool; a failure leaves nothing behind.
-    pub(in crate::pool) fn start(config: Config, inherited: Option<Inherited>) -> Result<Arc<Core<Loops>>, Error> {
-        validate_start(&config)?;
-        let others = sys::descriptors_open();
-        let limit = effective_limit(&config, others)?;
-        let shared_counters = SharedCounters::private();
-        let limiter = Limiter::shared(shared_counters.clone(), limit, None);
-        Core::start_on(config, Foundation { shared_counters, limiter, generation: 1, process: None, others, inherited })
-    }
+/// Starts a pool; a failure leaves nothing behind.
+pub(in crate::pool) fn start(config: Config, inherited: Option<Inherited>) -> Result<Arc<Core<Loops>>, Error> {
+    validate_start(&config)?;
+    let others = sys::descriptors_open();
+    let limit = effective_limit(&config, others)?;
+    let shared_counters = SharedCounters::private();
+    let limiter = Limiter::shared(shared_counters.clone(), limit, None);
+    start_on(config, Foundation { shared_counters, limiter, generation: 1, process: None, others, inherited })
+}
 
-    /// Starts a pool on a limiter and counters that may be shared with other processes.
-    pub(in crate::pool) fn start_on(config: Config, on: Foundation) -> Result<Arc<Core<Loops>>, Error> {
-        // Each loop builds its own once the addresses are had: where one is taken nothing of the service has begun.
-        let generation = prepare_generation(on.generation, &config, 0)?;
-        let state = LoopsState {
-            generations: vec![Arc::downgrade(&generation)],
-            dialer: match &config.endpoint {
-                Endpoint::Connect(connecting) => Some(Dialer::new(connecting.clone(), None)),
-                Endpoint::Accept { .. } => None,
-            },
-            past: Counts::default(),
-            others: on.others,
-        };
-        let (others, limit) = (on.others, on.limiter.limit());
-        let shared = |reports: &mpsc::Sender<FromMember<LoopNews>>| {
-            let died = reports.clone();
-            let shared = Shared::new(Basis {
-                system: config.system.clone(),
-                shared_counters: on.shared_counters,
-                process: on.process,
-                limiter: on.limiter,
-                generation: generation.clone(),
-                workers: Workers::new(config.worker_queue),
-                delegates: Delegates::new(model::delegates(&config), config.stack),
-                observer: config.observer.clone(),
-                admission: config.admission.clone(),
-                placement: model::placement(&config, move |panic| {
-                    _ = died.send(FromMember::News(LoopNews::ThreadDied { panic }))
-                }),
-            });
-            shared.set_spin(config.spin);
-            shared.set_spare(config.spare);
-            if on.process.is_none() {
-                shared.limiter.set_alarms(&config.alarms);
-            }
-            Loops { shared, turn: AtomicUsize::new(0), shutdown: ShutdownSignal::default() }
-        };
-        let (core, heard) = Core::new(shared, config.clone(), on.generation, state);
-        lock(&core.control).inherit(on.inherited);
-        make_room(&config, limit, others);
-        core.start_workers(config.workers).inspect_err(|_| core.stop("it could not be started"))?;
-        core.begin(heard)?;
-        Ok(core)
-    }
-
-    /// Makes a loop's own things; it does not run yet.
-    fn prepare_loop(&self, index: usize, config: &Config) -> Result<EventLoop, Error> {
-        let system = |source: crate::sys::Errno| Error::System { what: "start a loop", source: source.into() };
-        let inbox = Inbox::new(config.system.clone(), config.inbox).map_err(system)?;
-        EventLoop::new(index, self.own.shared.clone(), inbox, warm(config)).map_err(|error| match error {
-            EventLoopError::System(errno) => system(errno),
-            EventLoopError::Service(panicked) => Error::ServicePanicked { message: panicked.0 },
-        })
-    }
-
-    /// Starts the thread of a prepared loop. It accepts nothing until it has listening sockets.
-    fn launch_loop(&self, model: Model, index: usize, life: u64, event_loop: EventLoop) -> Result<LoopHandle, Error> {
-        let (inbox, reports) = (event_loop.inbox().clone(), self.reports.clone());
-        let running = model::start(model, index, event_loop, move |panic| {
-            // A loop that was asked to end says nothing. The supervisor is gone when the pool is.
-            let _ = panic.map(|reason| reports.send(FromMember::Ended { index, life, reason }));
+/// Starts a pool on a limiter and counters that may be shared with other processes.
+pub(in crate::pool) fn start_on(config: Config, on: Foundation) -> Result<Arc<Core<Loops>>, Error> {
+    // Each loop builds its own once the addresses are had: where one is taken nothing of the service has begun.
+    let generation = prepare_generation(on.generation, &config, 0)?;
+    let state = LoopsState {
+        generations: vec![Arc::downgrade(&generation)],
+        dialer: match &config.endpoint {
+            Endpoint::Connect(connecting) => Some(Dialer::new(connecting.clone(), None)),
+            Endpoint::Accept { .. } => None,
+        },
+        past: Counts::default(),
+        others: on.others,
+    };
+    let (others, limit) = (on.others, on.limiter.limit());
+    let shared = |reports: &mpsc::Sender<FromMember<LoopNews>>| {
+        let died = reports.clone();
+        let shared = Shared::new(Basis {
+            system: config.system.clone(),
+            shared_counters: on.shared_counters,
+            process: on.process,
+            limiter: on.limiter,
+            generation: generation.clone(),
+            workers: Workers::new(config.worker_queue),
+            delegates: Delegates::new(model::delegates(&config), config.stack),
+            observer: config.observer.clone(),
+            admission: config.admission.clone(),
+            placement: model::placement(&config, move |panic| _ = died.send(FromMember::News(LoopNews::ThreadDied { panic }))),
         });
-        let running = running.map_err(|source| Error::System { what: "start a thread", source })?;
-        Ok(LoopHandle { inbox, running, dials: None })
-    }
-
-    /// Starts worker threads until as many run as are wanted.
-    fn start_workers(&self, wanted: usize) -> Result<(), Error> {
-        let workers = &self.own.shared.workers;
-        let missing = workers.set_wanted(wanted);
-        for started in 0..missing {
-            let (workers, reports) = (workers.clone(), self.reports.clone());
-            let thread = std::thread::Builder::new().name("sockdrawer-worker".to_owned()).spawn(move || {
-                panics::caught_on_this_thread();
-                if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| workers.serve())) {
-                    workers.died();
-                    let _ = reports.send(FromMember::News(LoopNews::WorkerDied { panic: panics::message(payload) }));
-                }
-            });
-            if let Err(source) = thread {
-                self.own.shared.workers.not_started(missing - started);
-                return Err(Error::System { what: "start a worker thread", source });
-            }
+        shared.set_spin(config.spin);
+        shared.set_spare(config.spare);
+        if on.process.is_none() {
+            shared.limiter.set_alarms(&config.alarms);
         }
-        Ok(())
+        Loops { shared, turn: AtomicUsize::new(0), shutdown: ShutdownSignal::default() }
+    };
+    let (core, heard) = Core::new(shared, config.clone(), on.generation, state);
+    lock(&core.control).inherit(on.inherited);
+    make_room(&config, limit, others);
+    start_workers(&core, config.workers).inspect_err(|_| core.stop("it could not be started"))?;
+    core.begin(heard)?;
+    Ok(core)
+}
+
+/// Makes a loop's own things; it does not run yet.
+fn prepare_loop(core: &Core<Loops>, index: usize, config: &Config) -> Result<EventLoop, Error> {
+    let system = |source: crate::sys::Errno| Error::System { what: "start a loop", source: source.into() };
+    let inbox = Inbox::new(config.system.clone(), config.inbox).map_err(system)?;
+    EventLoop::new(index, core.own.shared.clone(), inbox, warm(config)).map_err(|error| match error {
+        EventLoopError::System(errno) => system(errno),
+        EventLoopError::Service(panicked) => Error::ServicePanicked { message: panicked.0 },
+    })
+}
+
+/// Starts the thread of a prepared loop. It accepts nothing until it has listening sockets.
+fn launch_loop(core: &Core<Loops>, model: Model, index: usize, life: u64, event_loop: EventLoop) -> Result<LoopHandle, Error> {
+    let (inbox, reports) = (event_loop.inbox().clone(), core.reports.clone());
+    let running = model::start(model, index, event_loop, move |panic| {
+        // A loop that was asked to end says nothing. The supervisor is gone when the pool is.
+        let _ = panic.map(|reason| reports.send(FromMember::Ended { index, life, reason }));
+    });
+    let running = running.map_err(|source| Error::System { what: "start a thread", source })?;
+    Ok(LoopHandle { inbox, running, dials: None })
+}
+
+/// Starts worker threads until as many run as are wanted.
+fn start_workers(core: &Core<Loops>, wanted: usize) -> Result<(), Error> {
+    let workers = &core.own.shared.workers;
+    let missing = workers.set_wanted(wanted);
+    for started in 0..missing {
+        let (workers, reports) = (workers.clone(), core.reports.clone());
+        let thread = std::thread::Builder::new().name("sockdrawer-worker".to_owned()).spawn(move || {
+            panics::caught_on_this_thread();
+            if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| workers.serve())) {
+                workers.died();
+                let _ = reports.send(FromMember::News(LoopNews::WorkerDied { panic: panics::message(payload) }));
+            }
+        });
+        if let Err(source) = thread {
+            core.own.shared.workers.not_started(missing - started);
+            return Err(Error::System { what: "start a worker thread", source });
+        }
     }
+    Ok(())
 }
 
 fn prepare_generation(id: u32, config: &Config, loops: usize) -> Result<Arc<Generation>, Error> {

@@ -2,6 +2,7 @@
 
 use super::Loops;
 use super::apply::ASK_WITHIN;
+use super::{apply, status};
 use crate::event_loop::EventLoop;
 use crate::event_loop::connections::moving::{Offered, Reading, SendOffer};
 use crate::event_loop::connections::{arriving, moving};
@@ -34,7 +35,7 @@ impl Moving for Loops {
     }
 
     fn counts(core: &Core<Loops>, control: &Control<Loops>) -> Counts {
-        core.counts(control)
+        status::counts(core, control)
     }
 
     fn state(core: &Core<Loops>) -> State {
@@ -48,9 +49,9 @@ impl Moving for Loops {
     fn concerned(core: &Core<Loops>, request: &Request) -> Vec<Arc<dyn Holder>> {
         let inboxes = match request {
             // Threads of connections are not asked: what they run may block for any time, and they accept nothing.
-            Request::Turn(_) => core.inboxes_of_loops(),
+            Request::Turn(_) => apply::inboxes_of_loops(core),
             Request::Freeze { together: false, .. } if core.own.peer_counts().is_none() => Vec::new(),
-            _ => core.inboxes(),
+            _ => apply::inboxes(core),
         };
         inboxes.into_iter().map(|inbox| inbox as Arc<dyn Holder>).collect()
     }

@@ -78,89 +78,87 @@ impl Helpers {
     }
 }
 
-impl Core<Helpers> {
-    /// Commits a change: one store, and from here on every accept, in whatever process, sees the new generation.
-    pub(super) fn switch_to(&self, control: &mut Control<Helpers>, next: Generated) {
-        let id = next.id;
-        let lives = control.members.iter().filter(|member| member.running.is_some()).map(|member| member.life);
-        control.own.holders.insert(id, lives.collect());
-        self.own.shared_counters.epoch().fetch_add(1, Ordering::SeqCst);
-        self.tell(&Event::GenerationStarted(id));
-        (control.generation, control.own.generated) = (id, next);
-        // A helper that is gone is replaced, and its successor begins with this generation.
-        let _ = agree(control.running(), || HelperRequest::Committed);
-        // Perhaps no process had the generation before: every process was dead in that moment.
-        control.own.take_ended().into_iter().for_each(|id| self.tell(&Event::GenerationEnded(id)));
-    }
+/// Commits a change: one store, and from here on every accept, in whatever process, sees the new generation.
+pub(super) fn switch_to(core: &Core<Helpers>, control: &mut Control<Helpers>, next: Generated) {
+    let id = next.id;
+    let lives = control.members.iter().filter(|member| member.running.is_some()).map(|member| member.life);
+    control.own.holders.insert(id, lives.collect());
+    core.own.shared_counters.epoch().fetch_add(1, Ordering::SeqCst);
+    core.tell(&Event::GenerationStarted(id));
+    (control.generation, control.own.generated) = (id, next);
+    // A helper that is gone is replaced, and its successor begins with this generation.
+    let _ = agree(control.running(), || HelperRequest::Committed);
+    // Perhaps no process had the generation before: every process was dead in that moment.
+    control.own.take_ended().into_iter().for_each(|id| core.tell(&Event::GenerationEnded(id)));
+}
 
-    /// Opens a new address, with a listener of its own, beside those that the same change adds.
-    pub(super) fn open(
-        &self,
-        control: &mut Control<Helpers>,
-        pending: &[ListenerEntry],
-        config: &Config,
-        listening: &Listening,
-    ) -> Result<ListenerEntry, Error> {
-        let listener = control.listeners.listen((config, listening), &self.retirements, pending)?;
-        let slot = self.free_slot(control, pending)?;
-        control.own.slots = control.own.slots.max(slot + 1);
-        let shared_counters = self.own.shared_counters.listener(slot);
-        shared_counters.clear_limiter();
-        let process = Process { index: None, most: 0, event: self.own.event.clone(), system: self.own.system.clone() };
-        let state = ListenerState::new((listener.address.clone(), None), shared_counters, listening.limit, Some(process));
-        Ok(ListenerEntry::new(control.take_number(), listening, listener, state, slot))
-    }
+/// Opens a new address, with a listener of its own, beside those that the same change adds.
+pub(super) fn open(
+    core: &Core<Helpers>,
+    control: &mut Control<Helpers>,
+    pending: &[ListenerEntry],
+    config: &Config,
+    listening: &Listening,
+) -> Result<ListenerEntry, Error> {
+    let listener = control.listeners.listen((config, listening), &core.retirements, pending)?;
+    let slot = free_slot(core, control, pending)?;
+    control.own.slots = control.own.slots.max(slot + 1);
+    let shared_counters = core.own.shared_counters.listener(slot);
+    shared_counters.clear_limiter();
+    let process = Process { index: None, most: 0, event: core.own.event.clone(), system: core.own.system.clone() };
+    let state = ListenerState::new((listener.address.clone(), None), shared_counters, listening.limit, Some(process));
+    Ok(ListenerEntry::new(control.take_number(), listening, listener, state, slot))
+}
 
-    /// Returns a place for the numbers of a listener: one that no address has, nor any connection of one that is gone.
-    fn free_slot(&self, control: &Control<Helpers>, pending: &[ListenerEntry]) -> Result<usize, Error> {
-        let used: BTreeSet<usize> = control.listeners.all().chain(pending).map(|one| one.slot).collect();
-        let free =
-            |slot: &usize| !used.contains(slot) && self.own.shared_counters.listener(*slot).taken().load(Ordering::SeqCst) == 0;
-        (0..MAX_LISTENERS).find(free).ok_or_else(|| Error::Invalid {
-            setting: "listeners",
-            reason: format!("more than {MAX_LISTENERS} addresses, with those that are gone and still have connections"),
-        })
-    }
+/// Returns a place for the numbers of a listener: one that no address has, nor any connection of one that is gone.
+fn free_slot(core: &Core<Helpers>, control: &Control<Helpers>, pending: &[ListenerEntry]) -> Result<usize, Error> {
+    let used: BTreeSet<usize> = control.listeners.all().chain(pending).map(|one| one.slot).collect();
+    let free =
+        |slot: &usize| !used.contains(slot) && core.own.shared_counters.listener(*slot).taken().load(Ordering::SeqCst) == 0;
+    (0..MAX_LISTENERS).find(free).ok_or_else(|| Error::Invalid {
+        setting: "listeners",
+        reason: format!("more than {MAX_LISTENERS} addresses, with those that are gone and still have connections"),
+    })
+}
 
-    /// Returns what a process begins with.
-    pub(super) fn announce(&self, control: &Control<Helpers>, config: &Config, index: usize) -> Announced {
-        // A process that had this number before may have left something behind.
-        self.own.reclaim(control.own.slots, index);
-        let start = Start {
-            version: VERSION.to_owned(),
-            model: config.model,
-            index,
-            most: fits_in_process(config),
-            generated: control.own.generated.clone(),
-            tuning: Tuning::of(config),
-            accept_state: control.accept_state.clone(),
-            observed: config.observer.is_some(),
-        };
-        Announced { start, revision: control.revision.number() }
-    }
+/// Returns what a process begins with.
+pub(super) fn announce(core: &Core<Helpers>, control: &Control<Helpers>, config: &Config, index: usize) -> Announced {
+    // A process that had this number before may have left something behind.
+    core.own.reclaim(control.own.slots, index);
+    let start = Start {
+        version: VERSION.to_owned(),
+        model: config.model,
+        index,
+        most: fits_in_process(config),
+        generated: control.own.generated.clone(),
+        tuning: Tuning::of(config),
+        accept_state: control.accept_state.clone(),
+        observed: config.observer.is_some(),
+    };
+    Announced { start, revision: control.revision.number() }
+}
 
-    /// Starts it and waits until it is there, which needs no lock.
-    pub(super) fn launch(&self, life: u64, announced: &Announced) -> Result<Arc<Channel>, Error> {
-        let failed = |source| Error::System { what: "start a process", source };
-        let (reports, index) = (self.reports.clone(), announced.start.index);
-        // The supervisor is gone when the pool is.
-        let tell = move |news| report(index, life, news).into_iter().for_each(|news| _ = reports.send(news));
-        let channel = Channel::start(&format!("{} {index}", announced.start.model), tell).map_err(failed)?;
-        let descriptors = [self.own.numbers.as_fd(), self.own.event.as_fd()];
-        let start = HelperRequest::Start(Box::new(announced.start.clone()));
-        match gather::ask(Instant::now() + ANSWERS_WITHIN, |reply| channel.tell(start, &descriptors, reply)) {
-            Some(Reply::Done) => Ok(channel),
-            Some(Reply::Refused(refusal)) => {
-                // It may not have been told at all, and would wait for that.
-                channel.close();
-                Err(refused(refusal))
-            }
-            _ => {
-                // At once: this program may end before it would, and leave it behind.
-                channel.kill();
-                channel.close();
-                Err(failed(std::io::Error::other("the helper does not answer: does main begin with sockdrawer::processes?")))
-            }
+/// Starts it and waits until it is there, which needs no lock.
+pub(super) fn launch(core: &Core<Helpers>, life: u64, announced: &Announced) -> Result<Arc<Channel>, Error> {
+    let failed = |source| Error::System { what: "start a process", source };
+    let (reports, index) = (core.reports.clone(), announced.start.index);
+    // The supervisor is gone when the pool is.
+    let tell = move |news| report(index, life, news).into_iter().for_each(|news| _ = reports.send(news));
+    let channel = Channel::start(&format!("{} {index}", announced.start.model), tell).map_err(failed)?;
+    let descriptors = [core.own.numbers.as_fd(), core.own.event.as_fd()];
+    let start = HelperRequest::Start(Box::new(announced.start.clone()));
+    match gather::ask(Instant::now() + ANSWERS_WITHIN, |reply| channel.tell(start, &descriptors, reply)) {
+        Some(Reply::Done) => Ok(channel),
+        Some(Reply::Refused(refusal)) => {
+            // It may not have been told at all, and would wait for that.
+            channel.close();
+            Err(refused(refusal))
+        }
+        _ => {
+            // At once: this program may end before it would, and leave it behind.
+            channel.kill();
+            channel.close();
+            Err(failed(std::io::Error::other("the helper does not answer: does main begin with sockdrawer::processes?")))
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::pool::control::Core;
 use crate::pool::listeners::ListenerEntry;
 use crate::pool::loops::apply::settle;
 use crate::pool::loops::change::listener_states_changed;
+use crate::pool::loops::{self, apply, change, ending, status};
 use crate::pool::loops::{Foundation, Loops};
 use crate::pool::manager::{Manager, PASSES_WITHIN};
 use crate::pool::request::{PartStatus, Refusal, Reply};
@@ -136,7 +137,7 @@ impl Helper {
             others: 0,
             inherited: None,
         };
-        let core = Core::start_on(config, foundation).map_err(refusal)?;
+        let core = loops::start_on(config, foundation).map_err(refusal)?;
         Manager::set_accept_state(&*core, &start.accept_state);
         let listener_states = ListenerStates::new(Process { most: usize::MAX, ..process });
         Ok(Helper {
@@ -190,8 +191,10 @@ impl Helper {
                 listener_states_changed(&control, PASSES_WITHIN);
                 Reply::Done
             }
-            HelperRequest::Apply(op @ Op::Notify(_), selector) => Reply::Outcome(Box::new(self.core.apply(op, &selector))),
-            HelperRequest::Crash(part, index) if self.core.crash(part, index) => Reply::Done,
+            HelperRequest::Apply(op @ Op::Notify(_), selector) => {
+                Reply::Outcome(Box::new(apply::apply(&self.core, op, &selector)))
+            }
+            HelperRequest::Crash(part, index) if status::crash(&self.core, part, index) => Reply::Done,
             HelperRequest::Crash(..) => Reply::Refused(other("there is no such part")),
             HelperRequest::Shutdown(how) => return self.end(number, how),
             order => return self.answer_later(number, |core| slow(core, order)),
@@ -235,20 +238,20 @@ impl Helper {
     fn prepare(&mut self, next: Generated) -> Result<(), Refusal> {
         let behaviour = registry::build(&next.recipe).map_err(Refusal::Other)?;
         let wanted = self.core.config().behaviour(behaviour).settings(|settings| *settings = next.settings);
-        let before = self.core.prepare_next(next.id, &wanted).map_err(refusal)?;
+        let before = change::prepare_next(&self.core, next.id, &wanted).map_err(refusal)?;
         self.next = Some((wanted, before));
         Ok(())
     }
 
     fn forget(&mut self) -> Result<(), Refusal> {
         let Some((next, _before)) = self.next.take() else { return Ok(()) };
-        self.core.forget_next(&next).map_err(refusal)
+        change::forget_next(&self.core, &next).map_err(refusal)
     }
 
     fn committed(&mut self) -> Result<(), Refusal> {
         let (next, _before) = self.next.take().ok_or_else(|| other("nothing was prepared"))?;
         // The service before it is the user's, and dropped without a lock.
-        drop(self.core.next_is_in_force(next));
+        drop(change::next_is_in_force(&self.core, next));
         Ok(())
     }
 
@@ -280,7 +283,7 @@ impl Helper {
         }
         self.core.rebalance(&mut control);
         drop(control);
-        settle(&self.core.inboxes());
+        settle(&apply::inboxes(&self.core));
         Ok(())
     }
 
@@ -298,7 +301,7 @@ impl Helper {
             (entry.listener.sockets, entry.owners) = sockets.filter(stays).unzip();
         }
         drop(control);
-        settle(&self.core.inboxes());
+        settle(&apply::inboxes(&self.core));
     }
 
     fn retire(&mut self, number: u64, listener: u64) {
@@ -306,7 +309,7 @@ impl Helper {
         let (gone, stay) =
             std::mem::take(&mut control.listeners.listening).into_iter().partition(|entry| entry.number == listener);
         control.listeners.listening = stay;
-        let retired = self.core.retire(&control, gone);
+        let retired = ending::retire(&self.core, &control, gone);
         drop(control);
         self.answer_later(number, move |_| {
             // Until the last socket was given up.
@@ -327,7 +330,7 @@ fn on_a_thread(answer: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
 /// Answers a request that may take as long as connections take to end.
 fn slow(core: &Core<Loops>, order: HelperRequest) -> Reply {
     match order {
-        HelperRequest::Apply(op, selector) => Reply::Outcome(Box::new(core.apply(op, &selector))),
+        HelperRequest::Apply(op, selector) => Reply::Outcome(Box::new(apply::apply(core, op, &selector))),
         _ => {
             let status = Manager::status(core);
             Reply::Status(Box::new(PartStatus {

@@ -6,6 +6,7 @@ use super::helpers::{Announced, Helpers, HelpersState, live_generations, parts, 
 use super::registry::generated;
 use super::supervise::HelperNews;
 use super::wire::{Generated, HelperRequest, Start, Tuning};
+use super::{change, helpers, supervise};
 use crate::config::{Config, Listening, Model, Part};
 use crate::error::Error;
 use crate::event_loop::generation::MAX_GENERATIONS;
@@ -94,7 +95,7 @@ impl Members for Helpers {
         added: &[ListenerEntry],
         (config, asked): (&Config, &Listening),
     ) -> Result<ListenerEntry, Error> {
-        core.open(control, added, config, asked)
+        change::open(core, control, added, config, asked)
     }
 
     fn tune(_: &Core<Helpers>, control: &Control<Helpers>, wanted: &Config) -> Result<(), Error> {
@@ -123,7 +124,7 @@ impl Members for Helpers {
         _limit: Option<usize>,
     ) {
         if let Some(next) = next {
-            core.switch_to(control, next);
+            change::switch_to(core, control, next);
         }
         let rate = |config: &Config| config.limits().and_then(|limits| limits.rate.clone());
         if rate(&control.config) != rate(wanted) {
@@ -152,11 +153,11 @@ impl Members for Helpers {
     }
 
     fn start(core: &Core<Helpers>, control: &Control<Helpers>, config: &Config, index: usize) -> Announced {
-        core.announce(control, config, index)
+        change::announce(core, control, config, index)
     }
 
     fn launch(core: &Core<Helpers>, _index: usize, life: u64, announced: &Announced) -> Result<Arc<Channel>, Error> {
-        core.launch(life, announced)
+        change::launch(core, life, announced)
     }
 
     fn is_current(control: &Control<Helpers>, announced: &Announced) -> bool {
@@ -187,12 +188,12 @@ impl Members for Helpers {
     }
 
     fn ended(core: &Core<Helpers>, control: &mut Control<Helpers>, index: usize, life: u64) -> (Vec<Event>, bool) {
-        core.helper_ended(control, index, life)
+        supervise::helper_ended(core, control, index, life)
     }
 
     fn hear(core: &Arc<Core<Helpers>>, news: HelperNews) {
         match news {
-            HelperNews::GenerationEnded { generation, life } => core.generation_ended(generation, life),
+            HelperNews::GenerationEnded { generation, life } => supervise::generation_ended(core, generation, life),
             HelperNews::Event(event) => core.tell(&event),
         }
     }
@@ -202,7 +203,7 @@ impl Members for Helpers {
     }
 
     fn look(core: &Core<Helpers>, control: &mut Control<Helpers>) {
-        core.look_after(control);
+        supervise::look_after(core, control);
     }
 
     fn offer(&self, entry: &ListenerEntry, to: &[(&Member<Helpers>, Vec<usize>)]) -> Vec<bool> {
@@ -242,24 +243,24 @@ impl Members for Helpers {
     }
 
     fn apply(core: &Core<Helpers>, op: Op, selector: &Selector) -> Result<Outcome, Error> {
-        core.apply(op, selector)
+        helpers::apply(core, op, selector)
     }
 
     fn status(core: &Core<Helpers>) -> Status {
-        core.status()
+        helpers::status(core)
     }
 
     fn crash(core: &Core<Helpers>, part: Part, index: usize) -> bool {
-        core.crash(part, index)
+        helpers::crash(core, part, index)
     }
 
     fn end(core: &Core<Helpers>, how: Drain) -> (Drained, Instant) {
-        core.end(how)
+        helpers::end(core, how)
     }
 
     /// Closes all channels. A helper that has not ended by `until` ends later, or is killed by the thread that reads what it says.
     fn stop(core: &Core<Helpers>, until: Instant) {
-        let channels = core.channels();
+        let channels = helpers::channels(core);
         channels.iter().for_each(|channel| channel.close());
         core.own.news.wait(until, || channels.iter().all(|channel| channel.has_ended()));
     }

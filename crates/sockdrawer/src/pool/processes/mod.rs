@@ -7,7 +7,7 @@ mod child;
 mod ends;
 mod forking;
 mod helper;
-mod helpers;
+pub(super) mod helpers;
 mod listener_states;
 mod members;
 #[cfg(feature = "upgrade")]
@@ -21,4 +21,3 @@ mod to_pool;
 mod wire;
 
 pub use helper::{layers, processes};
-pub(super) use helpers::Helpers;

@@ -8,6 +8,7 @@ use super::helpers::Helpers;
 use super::refusals::other;
 use super::registry::generated;
 use super::wire::HelperRequest;
+use super::{change, helpers};
 use crate::config::Model;
 use crate::event_loop::connections::moving::{KnownListener, ListenerStates, Offered, Reading, SendOffer};
 use crate::gather::{self, ReplyTo};
@@ -57,7 +58,7 @@ impl Moving for Helpers {
         match request {
             // Connections of different processes send each other nothing.
             Request::Freeze { .. } | Request::Heard { .. } => Vec::new(),
-            _ => core.channels().into_iter().map(|channel| channel as Arc<dyn Holder>).collect(),
+            _ => helpers::channels(core).into_iter().map(|channel| channel as Arc<dyn Holder>).collect(),
         }
     }
 
@@ -67,7 +68,7 @@ impl Moving for Helpers {
         let next = generated(&control.config, control.generation + 1);
         let Some(next) = next.ok().filter(|next| next.recipe != control.own.generated.recipe) else { return };
         match agree(control.running(), || HelperRequest::Prepare(next.clone())) {
-            Ok(()) => core.switch_to(control, next),
+            Ok(()) => change::switch_to(core, control, next),
             Err(_) => _ = agree(control.running(), || HelperRequest::Forget),
         }
     }

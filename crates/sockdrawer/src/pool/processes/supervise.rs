@@ -51,61 +51,59 @@ impl HelpersState {
     }
 }
 
-impl Core<Helpers> {
-    /// Takes back what a process that has ended held: permits, connections, and its part of each of its generations.
-    pub(super) fn helper_ended(&self, control: &mut Control<Helpers>, index: usize, life: u64) -> (Vec<Event>, bool) {
-        let mut dismissed = false;
-        if control.members.get(index).is_some_and(|member| member.life == life) {
-            let slots = control.own.slots;
-            self.own.reclaim(slots, index);
-            control.own.at_listeners.begin(slots);
-            control.listeners.all().for_each(|entry| entry.state.limiter.call());
-            self.own.limiter.look_at_alarms();
-            self.own.close_lost(index);
-            control.own.recount = Some(Recount::default());
-            dismissed = control.members[index].running.take().is_some_and(|channel| channel.is_dismissed());
-            self.own.limiter.call();
-        }
-        let ended = control.own.forget_holder(life);
-        (ended.into_iter().map(Event::GenerationEnded).collect(), dismissed)
+/// Takes back what a process that has ended held: permits, connections, and its part of each of its generations.
+pub(super) fn helper_ended(core: &Core<Helpers>, control: &mut Control<Helpers>, index: usize, life: u64) -> (Vec<Event>, bool) {
+    let mut dismissed = false;
+    if control.members.get(index).is_some_and(|member| member.life == life) {
+        let slots = control.own.slots;
+        core.own.reclaim(slots, index);
+        control.own.at_listeners.begin(slots);
+        control.listeners.all().for_each(|entry| entry.state.limiter.call());
+        core.own.limiter.look_at_alarms();
+        core.own.close_lost(index);
+        control.own.recount = Some(Recount::default());
+        dismissed = control.members[index].running.take().is_some_and(|channel| channel.is_dismissed());
+        core.own.limiter.call();
     }
+    let ended = control.own.forget_holder(life);
+    (ended.into_iter().map(Event::GenerationEnded).collect(), dismissed)
+}
 
-    pub(super) fn generation_ended(&self, generation: u32, life: u64) {
-        let mut control = lock(&self.control);
-        control.own.holders.entry(generation).and_modify(|holders| _ = holders.remove(&life));
-        let ended = control.own.take_ended();
-        drop(control);
-        ended.into_iter().for_each(|id| self.tell(&Event::GenerationEnded(id)));
-    }
+pub(super) fn generation_ended(core: &Core<Helpers>, generation: u32, life: u64) {
+    let mut control = lock(&core.control);
+    control.own.holders.entry(generation).and_modify(|holders| _ = holders.remove(&life));
+    let ended = control.own.take_ended();
+    drop(control);
+    ended.into_iter().for_each(|id| core.tell(&Event::GenerationEnded(id)));
+}
 
-    /// Takes back permits of the pool and of listeners that no process holds, see [`Recount`].
-    fn recount(&self, control: &mut Control<Helpers>) {
-        // A helper stopped by SIGSTOP may have taken a permit that it has not noted yet: permits count as lost only where every helper answers. One that
-        // is known to be stopped is not asked, which would hold the lock for as long as an answer is waited for, at each look.
-        if control.members.iter().any(|member| member.stuck) {
-            return;
-        }
-        let channels: Vec<_> = control.running().cloned().collect();
-        let all_answer = || channels.iter().all(|channel| matches!(channel.ask(HelperRequest::Status), Some(Reply::Status(_))));
-        if let Some(recount) = &mut control.own.recount
-            && found(recount, &self.own.shared_counters, &all_answer)
-        {
-            control.own.recount = None;
-            self.own.limiter.look_at_alarms();
-        }
-        control.own.at_listeners.look(|slot, recount| found(recount, &self.own.shared_counters.listener(slot), &all_answer));
+/// Takes back permits of the pool and of listeners that no process holds, see [`Recount`].
+fn recount(core: &Core<Helpers>, control: &mut Control<Helpers>) {
+    // A helper stopped by SIGSTOP may have taken a permit that it has not noted yet: permits count as lost only where every helper answers. One that
+    // is known to be stopped is not asked, which would hold the lock for as long as an answer is waited for, at each look.
+    if control.members.iter().any(|member| member.stuck) {
+        return;
     }
+    let channels: Vec<_> = control.running().cloned().collect();
+    let all_answer = || channels.iter().all(|channel| matches!(channel.ask(HelperRequest::Status), Some(Reply::Status(_))));
+    if let Some(recount) = &mut control.own.recount
+        && found(recount, &core.own.shared_counters, &all_answer)
+    {
+        control.own.recount = None;
+        core.own.limiter.look_at_alarms();
+    }
+    control.own.at_listeners.look(|slot, recount| found(recount, &core.own.shared_counters.listener(slot), &all_answer));
+}
 
-    /// Ends processes that are not wanted and have no connection left, and looks for permits that no process holds.
-    pub(super) fn look_after(&self, control: &mut Control<Helpers>) {
-        for (index, member) in control.members.iter().enumerate().filter(|(_, member)| !member.active) {
-            // The helper has no socket to accept from, and nothing more to do.
-            if self.own.shared_counters.held(index).load(Ordering::SeqCst) == 0 {
-                member.running.iter().for_each(|channel| channel.dismiss());
-            }
+/// Ends processes that are not wanted and have no connection left, and looks for permits that no process holds.
+pub(super) fn look_after(core: &Core<Helpers>, control: &mut Control<Helpers>) {
+    for (index, member) in control.members.iter().enumerate().filter(|(_, member)| !member.active) {
+        // The helper has no socket to accept from, and nothing more to do.
+        if core.own.shared_counters.held(index).load(Ordering::SeqCst) == 0 {
+            member.running.iter().for_each(|channel| channel.dismiss());
         }
-        self.recount(control);
     }
+    recount(core, control);
 }
 
 /// Returns true where the numbers of a limiter add up. Permits that are lost for sure are taken back first.
