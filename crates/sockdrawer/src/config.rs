@@ -121,7 +121,7 @@ pub struct Settings {
     /// Maximum time in which a closed connection reads and discards, waiting for the peer's end. A change is in force also for connections
     /// that are older and close later, but not in the processes of `fork`. Default: 2 s.
     pub linger: Duration,
-    /// Time for which a closed connection with unsent output waits while its peer reads none of it; then it is reset. It may take twice as long. A peer
+    /// Time for which a closed connection with unsent output waits while its peer reads none of it; then it is reset, up to a quarter of this time later. A peer
     /// that goes on reading gets all, and a drain, purge or kill of all connections ends it nevertheless. As `linger`, that of the newest settings.
     /// Default: 30 s.
     pub flush: Duration,

@@ -1,5 +1,5 @@
-//! Calls of protocols, and doing as their steps say. A callback may lead to a callback: all that can is here, on top of the sockets in `streams`, and each module below
-//! begins with something else that happens.
+//! Calls protocols and does as their steps say. All that a callback can lead to, and that can lead to a callback again, is one type here, above the sockets in
+//! `streams`; most modules below are functions, each for something that happens.
 
 pub(crate) mod arriving;
 pub(crate) mod connecting;
@@ -15,7 +15,6 @@ pub(crate) mod moving;
 pub(crate) mod operations;
 pub(super) mod publishing;
 pub(crate) mod reading;
-mod relaying;
 pub(super) mod returning;
 pub(crate) mod selecting;
 mod slices;
@@ -28,8 +27,8 @@ use super::shared::Shared;
 use super::slot::Flags;
 use super::slots::Extra;
 use super::streams::idle::IdleWatch;
-use super::streams::passing::Pair;
-use super::streams::{Streams, Tail};
+use super::streams::relaying::Pair;
+use super::streams::{Streams, Tail, connects, leasing, peers};
 use crate::behaviour::{Answer, Callback, More};
 use crate::clock::deadline;
 use crate::observe::Event;
@@ -48,7 +47,7 @@ pub(crate) struct Connections {
     moving: MovingConnections,
     /// Connects that protocols asked for in this turn, each with the token of its asker. Each begins at the end of the turn.
     pub(super) asked: Vec<(u64, Connect)>,
-    pub(super) landing: Landing,
+    landing: Landing,
     /// Number of connections whose peers have ended, found in this turn.
     pub(super) ends: usize,
     /// The loop is going: nothing is begun any more.
@@ -69,7 +68,7 @@ impl Connections {
     }
 
     /// Calls the protocol. What it appended waits in the scratch; what it answered besides the answer, in `more`.
-    pub(super) fn dispatch(&mut self, slot: u32, event: Callback<'_>) -> Answer {
+    fn dispatch(&mut self, slot: u32, event: Callback<'_>) -> Answer {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
         let answer =
             self.streams.with_context(slot, &mut timer, &now, |table, state, cx, more| table.dispatch(state, event, cx, more));
@@ -79,7 +78,7 @@ impl Connections {
 
     /// Does what a callback said beside its answer.
     #[inline]
-    pub(super) fn after_call(&mut self, slot: u32, timer: Timer, now: &Cell<Option<Instant>>) {
+    fn after_call(&mut self, slot: u32, timer: Timer, now: &Cell<Option<Instant>>) {
         if !self.streams.scratch.asks.is_nothing() {
             self.hear(slot);
         }
@@ -113,7 +112,7 @@ impl Connections {
             flags.set(Flags::HANDLED);
         }
         if asks.has(Asks::SHAKEN) && !asks.has(Asks::SHAKING) {
-            self.streams.shook(slot, true);
+            connects::shook(&mut self.streams, slot, true);
         }
         self.streams.connects.shaking |= asks.has(Asks::SHAKING);
         if asks.has(Asks::WAKE) {
@@ -131,7 +130,7 @@ impl Connections {
     fn heard(&mut self, slot: u32, said: Statements) {
         self.streams.io.count_handshakes(&said.handshakes);
         if let Some(learned) = said.learned {
-            self.streams.peer_learned(slot, learned);
+            peers::learned(&mut self.streams, slot, learned);
         }
         if let Some(tag) = said.tag {
             self.set_tag(slot, tag);
@@ -147,7 +146,7 @@ impl Connections {
     }
 
     /// Makes a callback other than `received`, and does all that follows from it.
-    pub(super) fn callback(&mut self, slot: u32, event: Callback<'_>) {
+    fn callback(&mut self, slot: u32, event: Callback<'_>) {
         let held = !self.streams.slots.at(slot).may_receive();
         let answer = self.dispatch(slot, event);
         if matches!(answer, Answer::Close) && self.streams.leaves_unanswered(slot) {
@@ -159,13 +158,13 @@ impl Connections {
     }
 
     /// Acts on the answer of a callback, and offers input that was held until it may be offered again.
-    pub(super) fn follow(&mut self, slot: u32, answer: Answer, held: bool) {
+    fn follow(&mut self, slot: u32, answer: Answer, held: bool) {
         self.act(slot, answer, Tail::Unknown, false);
         self.input_goes_on(slot, held);
     }
 
     /// Offers input again where its hold has ended, and asks to drain: a drain that waits for a quiet point may find one.
-    pub(super) fn input_goes_on(&mut self, slot: u32, held: bool) {
+    fn input_goes_on(&mut self, slot: u32, held: bool) {
         if held {
             self.resume(slot);
         }
@@ -173,7 +172,7 @@ impl Connections {
     }
 
     /// Offers input again: first what was kept, then the peer's end if it was read meanwhile.
-    pub(super) fn resume(&mut self, slot: u32) {
+    fn resume(&mut self, slot: u32) {
         if self.streams.slots.at(slot).may_receive() {
             self.offer_kept(slot);
         }
@@ -182,7 +181,7 @@ impl Connections {
         }
     }
 
-    pub(super) fn tell_ended(&mut self, slot: u32) {
+    fn tell_ended(&mut self, slot: u32) {
         let record = self.streams.slots.at(slot);
         if !record.has_protocol() || !record.may_hear_end() || record.flags.any(Flags::TOLD_ENDED) {
             return;
@@ -195,7 +194,7 @@ impl Connections {
 
     /// Does what the protocol asked for.
     #[inline]
-    pub(super) fn act(&mut self, slot: u32, answer: Answer, tail: Tail, more_follows: bool) {
+    fn act(&mut self, slot: u32, answer: Answer, tail: Tail, more_follows: bool) {
         match answer {
             Answer::Continue => {
                 // The mark is looked at after each call: above it, what is read next stays in the kernel.
@@ -224,10 +223,10 @@ impl Connections {
         match self.streams.more.take().expect("the answer said so") {
             More::Work(job) => {
                 if self.streams.send(slot, false) {
-                    self.streams.work(slot, job);
+                    jobs::begin(&mut self.streams, slot, job);
                 }
             }
-            More::Delegate(delegate) => self.streams.start_leaving(slot, delegate),
+            More::Delegate(delegate) => leasing::start(&mut self.streams, slot, delegate),
             More::Relay(to) => self.start_relaying(slot, &to),
             More::Panicked(message) => self.streams.crash(slot, message),
         }
@@ -240,7 +239,7 @@ impl Connections {
             return;
         };
         if self.streams.slots.at(slot).flags.is(Phase::Leased) {
-            return self.streams.note_leased(slot, note, urgency);
+            return leasing::note(&mut self.streams, slot, note, urgency);
         }
         let heard = if self.streams.slots.at(slot).flags.is(Phase::Frozen) { self.keep_note(slot, note) } else { Some(note) };
         let Some(note) = heard else { return };
@@ -279,7 +278,7 @@ impl Connections {
     }
 
     /// Handles a connect that failed: there will be no connection.
-    pub(super) fn connect_failed(&mut self, slot: u32, errno: Errno) {
+    fn connect_failed(&mut self, slot: u32, errno: Errno) {
         let (target, (lag, after)) =
             (self.streams.slots.target(slot), self.streams.slots.at(slot).connect_times(self.streams.io.start));
         let reset = errno == Errno::TIMEDOUT;
@@ -287,7 +286,7 @@ impl Connections {
         self.streams.leave(slot, reset);
         let failure = ConnectFailure { target, errno: errno.raw_os_error(), after, lag };
         match asker {
-            None => self.streams.tell_connect_failed(&failure),
+            None => connects::tell_failed(&mut self.streams, &failure),
             Some(asker) => {
                 self.streams.io.counters.connect_failed().add(1);
                 self.tell_asker(asker, Err(failure));
@@ -297,7 +296,7 @@ impl Connections {
 
     /// Tells the protocol, once, when nothing partial was received and no job runs.
     #[inline]
-    pub(super) fn ask_to_drain(&mut self, slot: u32) {
+    fn ask_to_drain(&mut self, slot: u32) {
         if self.streams.slots.at(slot).flags.any(Flags::DRAINING) {
             self.tell_draining(slot);
         }
@@ -315,7 +314,7 @@ impl Connections {
     }
 
     /// Asks a connection to end. What it has received already is answered first.
-    pub(super) fn drain(&mut self, slot: u32) {
+    fn drain(&mut self, slot: u32) {
         if !self.happens_now(slot, |connections, slot| connections.drain(slot)) {
             return;
         }
@@ -338,7 +337,7 @@ impl Connections {
 
     /// Ends a connection: the protocol may say goodbye, all that was written is delivered, and what takes longer than `within`
     /// is reset.
-    pub(super) fn purge(&mut self, slot: u32, within: Duration) {
+    fn purge(&mut self, slot: u32, within: Duration) {
         if !self.happens_now(slot, move |connections, slot| connections.purge(slot, within)) {
             return;
         }
@@ -365,7 +364,6 @@ impl Connections {
             self.streams.start_closing(slot, within, false);
         } else if self.streams.slots.at(slot).flags.is(Phase::Flushing) {
             // The connection was closing by itself, with more patience; a lingering one has less already.
-            self.streams.slots.at(slot).state = 0;
             let now = Instant::now();
             self.streams.timers.set(&mut self.streams.slots, slot, deadline(now, within), now);
         }
@@ -416,7 +414,7 @@ impl Connections {
 
     /// Keeps a note for a frozen connection. Returns it where it is heard now.
     #[cold]
-    pub(super) fn keep_note(&mut self, slot: u32, note: Note) -> Option<Note> {
+    fn keep_note(&mut self, slot: u32, note: Note) -> Option<Note> {
         let id = self.streams.slots.at(slot).id.0;
         let left = match self.moving.keep(id, note) {
             NoteFate::Waits => return None,
@@ -441,7 +439,7 @@ impl Connections {
     /// Takes back a connection that may be frozen, because something happens to it: it is not the other process's then, and is offered again
     /// later. Returns false where it ended, by a note that had come meanwhile.
     #[inline]
-    pub(super) fn take_back(&mut self, slot: u32) -> bool {
+    fn take_back(&mut self, slot: u32) -> bool {
         !self.streams.slots.at(slot).flags.is(Phase::Frozen) || self.thaw_one(slot)
     }
 
@@ -454,7 +452,7 @@ impl Connections {
 
     /// Takes back a connection for an action: now, where this returns true; else `act` is called later, if it was offered to another process.
     #[inline]
-    pub(super) fn happens_now(&mut self, slot: u32, act: impl FnOnce(&mut Connections, u32) + Send + 'static) -> bool {
+    fn happens_now(&mut self, slot: u32, act: impl FnOnce(&mut Connections, u32) + Send + 'static) -> bool {
         match self.moving.offered(self.streams.slots.at(slot)) {
             None => self.take_back(slot),
             Some(frozen) => {
@@ -470,7 +468,7 @@ impl Connections {
     }
 
     /// Ends a connection with a reset.
-    pub(super) fn kill_one(&mut self, token: u64) -> bool {
+    fn kill_one(&mut self, token: u64) -> bool {
         let Some(slot) = self.streams.slots.find(token) else { return false };
         if self.moving.offered(self.streams.slots.at(slot)).is_some() {
             return !self.happens_now(slot, move |connections, _| _ = connections.kill_one(token));
@@ -486,7 +484,7 @@ impl Connections {
     }
 
     /// Sets the tag; an empty tag is none.
-    pub(super) fn set_tag(&mut self, slot: u32, tag: Tag) {
+    fn set_tag(&mut self, slot: u32, tag: Tag) {
         let later = tag.clone();
         if self.moving.offered(self.streams.slots.at(slot)).is_some()
             && !self.happens_now(slot, move |connections, slot| connections.set_tag(slot, later))
@@ -502,7 +500,7 @@ impl Connections {
     }
 
     /// Does Step::Relay. What the protocols have not taken, or not sent, goes first.
-    pub(super) fn start_relaying(&mut self, slot: u32, to: &Handle) {
+    fn start_relaying(&mut self, slot: u32, to: &Handle) {
         if !self.streams.send(slot, false) {
             return;
         }

@@ -1,11 +1,11 @@
 //! Beginning connects: the acceptor's mirror. It takes a permit, makes a socket and puts it into a slot while the handshake runs.
 
-use super::connections::Connections;
 use super::connections::connecting::begin_connecting;
 use super::dialer::Dialer;
 use super::io::Io;
 use super::ports::Ports;
-use super::streams::Connects;
+use super::streams::Streams;
+use super::streams::connects::{Connects, tell_failed};
 use crate::config::Late;
 use crate::limit::limiter::Waiter;
 use crate::listen::permit::Permit;
@@ -94,9 +94,9 @@ impl Connector {
     /// Begins the next connect in the place of a connection that has just ended, before other events are looked at: a client that always
     /// has N connections under way has no fewer while this loop is busy.
     #[inline(never)]
-    pub(super) fn redial(&mut self, connections: &mut Connections) {
+    pub(super) fn redial(&mut self, streams: &mut Streams) {
         if self.next == NextDial::Permit {
-            self.connect_more(connections);
+            self.connect_more(streams);
         }
     }
 
@@ -109,31 +109,31 @@ impl Connector {
     }
 
     /// Begins the connects that are due and allowed.
-    pub(super) fn connect_more(&mut self, connections: &mut Connections) {
+    pub(super) fn connect_more(&mut self, streams: &mut Streams) {
         match self.next {
             NextDial::Dialer => return,
             NextDial::Permit if !self.waiter.is_called() => return,
             NextDial::Permit | NextDial::Turn | NextDial::Moment(_) => {}
         }
-        self.connect_due(connections);
+        self.connect_due(streams);
         if self.next != NextDial::Permit {
             self.waiter.leave();
         }
     }
 
-    fn connect_due(&mut self, connections: &mut Connections) {
+    fn connect_due(&mut self, streams: &mut Streams) {
         let now = Instant::now();
-        self.heed(connections.streams.connects.take());
+        self.heed(streams.connects.take());
         self.next = NextDial::Moment(self.rested(now));
         let Some(dialer) = self.dialer.clone() else { return };
         for _ in 0..CONNECTS_PER_TURN {
             if self.rested(now) > now {
                 return;
             }
-            if !self.connect_next(&dialer, connections, now) {
+            if !self.connect_next(&dialer, streams, now) {
                 return;
             }
-            self.heed(connections.streams.connects.take());
+            self.heed(streams.connects.take());
         }
     }
 
@@ -158,7 +158,7 @@ impl Connector {
     }
 
     /// Begins the next connect. False when it must wait for something, which is noted.
-    fn connect_next(&mut self, dialer: &Dialer, connections: &mut Connections, now: Instant) -> bool {
+    fn connect_next(&mut self, dialer: &Dialer, streams: &mut Streams, now: Instant) -> bool {
         if dialer.is_over() {
             self.give_back();
             self.next = NextDial::Dialer;
@@ -169,7 +169,7 @@ impl Connector {
             self.next = NextDial::Moment(self.rests_until.map_or(due, |rested| rested.max(due)));
             return false;
         }
-        let Some(permit) = Permit::take(&connections.streams.io.shared.limiter) else {
+        let Some(permit) = Permit::take(&streams.io.shared.limiter) else {
             if dialer.connecting.late == Late::Forget {
                 // The loop that gets a permit first goes on, with what is due then.
                 self.give_back();
@@ -182,28 +182,27 @@ impl Connector {
         self.waiter.leave();
         if let Some(turn) = dialer.begin() {
             self.taken = None;
-            connect(connections, dialer, (turn, due), permit);
+            connect(streams, dialer, (turn, due), permit);
         }
         true
     }
 }
 
 /// Begins one connect, on behalf of this turn of the dialer's.
-fn connect(connections: &mut Connections, dialer: &Dialer, (turn, due): (usize, Instant), permit: Permit) {
-    connections.streams.io.counters.connects().add(1);
+fn connect(streams: &mut Streams, dialer: &Dialer, (turn, due): (usize, Instant), permit: Permit) {
+    streams.io.counters.connects().add(1);
     let connecting = &dialer.connecting;
     let target = &connecting.targets[turn % connecting.targets.len()];
     let began = Instant::now();
     let lag = dialer.lag(due, began);
-    let opened = open_connecting(&connections.streams.io, dialer, turn, target);
-    let begun = opened.and_then(|socket| {
-        begin_connecting(&mut connections.streams, socket, permit, target, (began, lag), connecting.timeout, false)
-    });
+    let opened = open_connecting(&streams.io, dialer, turn, target);
+    let begun =
+        opened.and_then(|socket| begin_connecting(streams, socket, permit, target, (began, lag), connecting.timeout, false));
     match begun {
         Ok(_) => {}
         Err(errno) => {
             let (target, after) = (target.internet(), began.elapsed());
-            connections.streams.tell_connect_failed(&ConnectFailure { target, errno: errno.raw_os_error(), after, lag });
+            tell_failed(streams, &ConnectFailure { target, errno: errno.raw_os_error(), after, lag });
         }
     }
 }

@@ -268,7 +268,7 @@ impl EventLoop {
                         self.intake().arrive(incoming);
                     }
                     if dials && !self.acceptor.has_unplaced() {
-                        self.connector.redial(&mut self.connections);
+                        self.connector.redial(&mut self.connections.streams);
                     }
                 }
             }
@@ -302,7 +302,7 @@ impl EventLoop {
         if self.acceptor.has_unplaced() {
             self.connector.wait_for_places();
         } else {
-            self.connector.connect_more(&mut self.connections);
+            self.connector.connect_more(&mut self.connections.streams);
         }
         connecting::begin_asked(&mut self.connections);
     }
@@ -354,7 +354,7 @@ impl EventLoop {
         for _ in 0..MESSAGES_PER_TURN {
             match self.unread.pop_front() {
                 None => return,
-                Some(Message::Done(token, result)) => jobs::job_done(&mut self.connections, token, result),
+                Some(Message::Done(token, result)) => jobs::done(&mut self.connections, token, result),
                 // The mistake: the connection that has the slot now gets what was meant for another.
                 #[cfg(sockdrawer_broken = "stale-note")]
                 Some(Message::Note(token, note, urgency)) => {
@@ -391,7 +391,7 @@ impl EventLoop {
 
     /// Resets the connections that wait at the listening sockets of a pool that ends, and gives the sockets up.
     pub(crate) fn cut_queues(&mut self, endings: &Arc<Endings>) {
-        let waited = self.acceptor.turn_away_retiring(&mut self.connections, &Reject::Reset);
+        let waited = self.acceptor.turn_away_retiring(&mut self.connections.streams, &Reject::Reset);
         endings.add_cut(waited);
     }
 

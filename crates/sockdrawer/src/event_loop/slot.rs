@@ -25,8 +25,7 @@ pub(crate) struct Slot {
     /// Output so far. While it connects: the delay of the connect behind its schedule, in ns.
     pub(crate) bytes_out: u64,
     pub(crate) timer: Node,
-    /// The state's place in the generation's slab. While it connects, the number of its target; while it flushes, the bytes that its peer had not
-    /// read when it was looked at last; while it lingers, bytes discarded so far.
+    /// The state's place in the generation's slab. While it connects, the number of its target; while it lingers, bytes discarded so far.
     pub(crate) state: u32,
     /// Moment at which it opened, in seconds of the clock that all processes of the machine share.
     pub(crate) opened: u32,

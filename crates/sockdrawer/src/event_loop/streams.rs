@@ -1,45 +1,40 @@
-//! The sockets of one event loop's connections: how bytes leave, what epoll is asked, and how each ends. Nothing here calls a protocol but for its end,
-//! so that what happens to a socket never leads back into what a protocol asked for: `connections` does that.
+//! The sockets of one event loop's connections: how bytes leave, what epoll is asked, and how each ends. No protocol is asked for a step here, so that what
+//! happens to a socket never leads back into what a protocol asked for: `connections` does that.
 
 mod closing;
+pub(super) mod connects;
 pub(super) mod idle;
-pub(super) mod passing;
+pub(super) mod leasing;
+mod passing;
+pub(super) mod peers;
 pub(super) mod relaying;
 
-use super::SCRATCH_BYTES;
 use super::buffer::Buffers;
-use super::delegation::Delegation;
 use super::generations::Generations;
 use super::groups::LoopGroups;
 use super::inbox::Inbox;
 use super::io::Io;
-use super::lease::{Lease, LeaseStart};
 use super::phase::Phase;
 use super::read_buffer::ReadBuffer;
 use super::shared::Shared;
 use super::slot::{Flags, Slot};
-use super::slots::{Extra, Slots};
+use super::slots::Slots;
 use super::snapshot::SnapshotCell;
 use super::timers::LoopTimers;
-use super::worker::{QueuedJob, Submitted};
+use super::{PREPARED_BYTES, SCRATCH_BYTES};
 use crate::behaviour::{More, Table};
 use crate::ipc::child_page::ChildPage;
-use crate::limit::policy::Admitted;
 use crate::listen::permit::Permit;
-use crate::observe::Event;
-use crate::protocol::{
-    Closed, ConnectFailure, Context, Delegate, Job, JobError, JobResult, LateAdmission, Learned, Local, Note, Output, Peer, Post,
-    Timer, Urgency,
-};
-use crate::sys::{Errno, Interest, panics};
+use crate::protocol::{Closed, ConnectionId, Context, LateAdmission, Local, Output, Post, Timer};
+use crate::sync::atomic::Ordering;
+use crate::sys::{Errno, Interest};
+use connects::Connects;
 use idle::IdleWatch;
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Answer of the last read of a connection to the question if input is still to come.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,33 +61,6 @@ pub(super) fn context<'a>(
     let token = crate::event_loop::slot::token(slot, record.version);
     let draining = record.flags.any(Flags::DRAINING);
     Context { out, timer, local, now, post, token, id: record.id, generation, max_partial, draining, carried: None }
-}
-
-/// Results of connects since the connector looked last.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Connects {
-    /// Number of connects that failed, since the last that did not.
-    pub(super) failed: u32,
-    pub(super) established: bool,
-    /// The connection that was opened last has a handshake before it.
-    pub(super) shaking: bool,
-}
-
-impl Connects {
-    pub(super) fn established(&mut self) {
-        *self = Connects { failed: 0, established: true, shaking: false };
-    }
-
-    /// Counts the handshake that is under way as not over yet: what was before `established` is so still.
-    pub(super) fn wait_for_handshake(&mut self, before: Connects) {
-        if std::mem::take(&mut self.shaking) {
-            *self = Connects { failed: before.failed + self.failed, ..before };
-        }
-    }
-
-    pub(super) fn take(&mut self) -> Connects {
-        std::mem::take(self)
-    }
 }
 
 /// The sockets of an event loop's connections, with all that belongs to them.
@@ -155,6 +123,7 @@ impl Streams {
         }
     }
 
+    /// Calls with the protocol of a connection and the context in which it sees that.
     #[inline(always)]
     pub(super) fn with_context<T>(
         &mut self,
@@ -222,6 +191,44 @@ impl Streams {
         }
     }
 
+    /// Sends the backlog. Returns what is left of it, where the connection has a protocol still; None also where there was none.
+    pub(super) fn flush(&mut self, slot: u32) -> Option<usize> {
+        if !self.slots.at(slot).flags.any(Flags::UNSENT) {
+            return None;
+        }
+        if self.unsent.bytes(slot).is_empty() {
+            // The kernel has sent all: see `start_closing`.
+            self.leave(slot, true);
+            return None;
+        }
+        match self.io.system.send(self.slots.socket(slot), self.unsent.bytes(slot), false) {
+            Ok(sent) => {
+                self.unsent.at(slot).take(sent);
+                self.io.counters.bytes_out().add(sent as u64);
+                self.slots.at(slot).bytes_out += sent as u64;
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(errno) => {
+                self.fail(slot, errno);
+                return None;
+            }
+        }
+        let left = self.unsent.bytes(slot).len();
+        if left == 0 {
+            if self.slots.extra(slot).is_some_and(|extra| extra.is_cut_short) {
+                // The kernel has it: see `start_closing`.
+                self.unsent.release(slot);
+                return None;
+            }
+            self.unsent.forget(&mut self.slots, slot);
+        }
+        let flags = self.slots.at(slot).flags;
+        if left == 0 && (flags.any(Flags::ENDING_OUTPUT) || flags.is(Phase::Flushing)) {
+            self.all_sent(slot);
+        }
+        self.slots.at(slot).has_protocol().then_some(left)
+    }
+
     /// Ends a connection whose socket failed.
     #[cold]
     pub(super) fn fail(&mut self, slot: u32, errno: Errno) {
@@ -251,7 +258,7 @@ impl Streams {
             return;
         }
         if flags.is(Phase::Delegating) && !flags.any(Flags::UNSENT) {
-            return self.hand_over(slot);
+            return leasing::hand_over(self, slot);
         }
         let relays = self.slots.at(slot).flags.is(Phase::Relayed) && self.slots.other_takes(slot);
         let record = self.slots.at(slot);
@@ -299,156 +306,6 @@ impl Streams {
         }
     }
 
-    /// Does Step::Delegate: the connection goes as soon as all is sent.
-    pub(super) fn start_leaving(&mut self, slot: u32, delegate: Delegate) {
-        let connects = self.slots.extra(slot).is_some_and(|extra| extra.connects > 0);
-        if connects || !self.slots.at(slot).is_free() {
-            panics::discard(delegate);
-            let why = "a protocol gave its connection away while a job runs, a connect is under way or it is relayed, or twice";
-            return self.crash(slot, why);
-        }
-        // It comes back by message, from another thread.
-        if let Err(errno) = self.io.awaken() {
-            panics::discard(delegate);
-            return self.fail(slot, errno);
-        }
-        self.slots.at(slot).flags.enter(Phase::Delegating);
-        self.slots.make_extra(slot).delegation = Some(Delegation::Pending(delegate));
-        self.send(slot, false);
-    }
-
-    /// Leases a connection whose output is all sent: the last that is done with it in this turn.
-    pub(super) fn hand_over(&mut self, slot: u32) {
-        let (table, state) = (self.slots.at(slot).table, self.slots.at(slot).state);
-        let lent = self.generations.at(table).table.lend(state);
-        let Some(Delegation::Pending(mut delegate)) = self.slots.make_extra(slot).delegation.take() else {
-            unreachable!("a pending delegation has its delegate")
-        };
-        self.timers.clear(&mut self.slots, slot);
-        if self.slots.at(slot).flags.any(Flags::WATCHED) {
-            self.io.unwatch(self.slots.at(slot));
-        }
-        let token = self.slots.token(slot);
-        let of = self.generations.at(table);
-        let (generation, max_wire) = (of.id, of.max_partial);
-        let kept = self.kept.bytes(slot).to_vec();
-        self.kept.forget(&mut self.slots, slot);
-        let ends_by = self.slots.extra(slot).and_then(Extra::ends_by);
-        let (known, remote) = (delegate.peer.take(), self.slots.extra(slot).and_then(Extra::learned_remote));
-        let record = self.slots.at(slot);
-        let leaving = LeaseStart {
-            token,
-            id: record.id,
-            generation,
-            peer: known.map_or_else(|| Peer::new(remote, record.side()), |peer| *peer),
-            system: self.io.system.system().clone(),
-            draining: record.flags.any(Flags::DRAINING),
-            kept,
-            peer_ended: record.flags.any(Flags::PEER_ENDED),
-            owes: record.bytes_in > 0,
-            ends_by,
-            lent,
-            max_wire,
-        };
-        let socket = Arc::new(record.socket.take().expect("a taken slot has a socket"));
-        record.flags.enter(Phase::Leased);
-        let lease = Lease::new(leaving, socket.clone(), self.io.inbox.clone());
-        let leased = lease.leased.clone();
-        self.slots.make_extra(slot).delegation =
-            Some(Delegation::Leased { leased: leased.clone(), socket, watched: false, purge_by: None });
-        self.io.counters.delegated().add(1);
-        if delegate.blocks {
-            return self.io.shared.delegates.submit(delegate, lease);
-        }
-        // A panic drops the hold, which comes back and says so.
-        let take = AssertUnwindSafe(move || (delegate.take)(Box::new(lease)));
-        let _ = catch_unwind(take).map_err(panics::discard);
-        if leased.is_watched()
-            && let Some(delegation) = &mut self.slots.make_extra(slot).delegation
-        {
-            delegation.watch(&*self.io.system, self.io.epoll.as_fd(), token);
-        }
-    }
-
-    /// Gives a note to the lessee.
-    pub(super) fn note_leased(&mut self, slot: u32, note: Note, urgency: Urgency) {
-        let Some(leased) = self.slots.extra(slot).and_then(Extra::leased).cloned() else { return };
-        if let Err(note) = leased.put_note(note) {
-            self.io.counters.notes_dropped().add(1);
-            panics::discard(note);
-            if urgency == Urgency::Delivered {
-                self.end(slot, Closed::Overflow, true);
-            }
-        }
-    }
-
-    pub(super) fn work(&mut self, slot: u32, job: Job) {
-        if self.slots.at(slot).flags.any(Flags::WORKING) {
-            return self.crash(slot, "a protocol asked for a second job while one runs");
-        }
-        self.slots.at(slot).flags.set(Flags::WORKING.union(Flags::WORKED));
-        let token = self.slots.token(slot);
-        match self.io.shared.workers.submit(QueuedJob { job, token, inbox: self.io.inbox.clone() }) {
-            Submitted::Queued => self.io.counters.jobs().add(1),
-            Submitted::NoWorkers(task) => {
-                self.io.counters.jobs().add(1);
-                self.io.inbox.done(token, task.job.run());
-            }
-            Submitted::QueueFull(task) => {
-                panics::discard(task.job);
-                self.io.counters.jobs_refused().add(1);
-                self.io.inbox.done(token, JobResult::refused(JobError::QueueFull));
-            }
-        }
-    }
-
-    /// Handles the end of a handshake of layers, or of the connection before that. The asker is told after this callback.
-    pub(super) fn shook(&mut self, slot: u32, hands: bool) {
-        let asked = self.slots.extra_of(slot).and_then(|extra| extra.asked.as_mut());
-        match asked {
-            None if hands => self.connects.established(),
-            None => (self.connects.failed, self.connects.shaking) = (self.connects.failed + 1, true),
-            // It is being opened, or its asker was told.
-            Some(asked) if !asked.shaking => self.connects.shaking |= !hands,
-            Some(asked) => {
-                asked.shaking = false;
-                let (by, failure) = (asked.take_asker(), not_shaken(asked.target.internet(), asked.began.elapsed()));
-                let result = if hands { Ok(self.slots.at(slot).handle(slot, &self.post)) } else { Err(failure) };
-                by.tell_later(&self.io.inbox, result);
-            }
-        }
-    }
-
-    /// Handles a peer that is known now. A connection that is turned away is rejected as it would have been at the accept; its layer aborts it.
-    pub(super) fn peer_learned(&mut self, slot: u32, Learned { real, answer }: Learned) {
-        let (entered, panicked) =
-            answer.and_then(|answer| answer.downcast::<Admitted>().ok()).map_or((Ok(None), None), |answer| *answer);
-        if let Some(message) = panicked {
-            self.io.counters.admission_panics().add(1);
-            self.io.tell_some(&Event::AdmissionPanicked { message });
-        }
-        if let Some(real) = real {
-            self.set_remote(slot, real);
-        }
-        match entered {
-            Ok(Some(peer_count)) => self.slots.make_extra(slot).peer_count = Some(peer_count),
-            Ok(None) => {}
-            Err((how, reason)) => {
-                let Some(socket) = self.slots.at(slot).socket.take() else { return };
-                self.io.reject(&mut self.read, &socket, (&how, reason));
-                self.slots.at(slot).socket = Some(socket);
-                self.slots.make_extra(slot).turned_away = true;
-            }
-        }
-    }
-
-    /// Sets the address of the peer, whatever the kernel says.
-    pub(super) fn set_remote(&mut self, slot: u32, remote: SocketAddr) {
-        self.slots.make_extra(slot).remote = Some(Box::new(remote));
-        self.snapshot.iter().for_each(|snapshot| snapshot.came_from(remote));
-        self.page.iter().for_each(|page| page.set_peer(remote));
-    }
-
     /// Returns whether a protocol that was asked to end does so without a word to a peer whose request was begun.
     #[cold]
     pub(super) fn leaves_unanswered(&mut self, slot: u32) -> bool {
@@ -458,20 +315,26 @@ impl Streams {
             && (is_begun && self.scratch.bytes.is_empty() || self.generations.owes(self.slots.at(slot)))
     }
 
-    pub(in crate::event_loop) fn tell_connect_failed(&mut self, failure: &ConnectFailure) {
-        self.io.counters.connect_failed().add(1);
-        self.connects.failed += 1;
-        let told = self.generations.refresh(&self.io, &mut self.read).and_then(|()| {
-            let generation = self.generations.active();
-            generation.table.connect_failed(failure, &mut *generation.local)
-        });
-        if let Err(panicked) = told {
-            self.io.tell_panic("connect_failed", panicked);
+    /// Returns the id of the next connection.
+    pub(super) fn next_id(&mut self) -> ConnectionId {
+        if self.ids.is_empty() {
+            let first = self.io.shared.shared_counters.ids().fetch_add(64, Ordering::Relaxed);
+            self.ids = first..first + 64;
+        }
+        ConnectionId(self.ids.next().expect("just filled"))
+    }
+
+    /// Takes the generation in force even if no connection comes, and lets go of the one before.
+    pub(crate) fn look_at_switch(&mut self) {
+        // A panic of the service's `local` is met again, and told, by the next connection.
+        let _ = self.generations.refresh(&self.io, &mut self.read);
+    }
+
+    /// Gives back the memory that reading and output need, where the loop's connection does not read: it is made again when it goes on.
+    pub(crate) fn give_memory_back(&mut self) {
+        if std::mem::take(&mut self.swollen) {
+            self.scratch.bytes.shrink_to(PREPARED_BYTES);
+            self.read.pages.give_back();
         }
     }
-}
-
-/// Makes the failure of a connect where the peer has accepted, and its layers have not shaken hands.
-pub(super) fn not_shaken(target: Option<SocketAddr>, after: Duration) -> ConnectFailure {
-    ConnectFailure { target, errno: Errno::PROTO.raw_os_error(), after, lag: Duration::ZERO }
 }

@@ -2,7 +2,7 @@
 //! whose connection ended waits a while for the next.
 
 use crate::config::Config;
-use crate::event_loop::connections::{entering, reading};
+use crate::event_loop::connections::entering;
 use crate::event_loop::inbox::{Inbox, Message};
 use crate::event_loop::incoming::Incoming;
 use crate::event_loop::snapshot::SnapshotCell;
@@ -123,7 +123,7 @@ impl Threads {
         while !event_loop.stopping {
             event_loop.turn(&mut events, |_| ());
             // There is a thread for each: what is a loop's share for many would be there for each of them.
-            reading::give_memory_back(&mut event_loop.connections.streams);
+            event_loop.connections.streams.give_memory_back();
             // A connection may have come and gone in this turn.
             let gone = |event_loop: &EventLoop| event_loop.counters().closed().get() + event_loop.counters().moved_out().get();
             while event_loop.count() == 0 && gone(event_loop) != served {
@@ -132,7 +132,7 @@ impl Threads {
                     Some(incoming) => event_loop.intake().adopt_incoming(incoming),
                     None => {
                         // Generations that were retired while it served are let go of.
-                        entering::look_at_switch(&mut event_loop.connections.streams);
+                        event_loop.connections.streams.look_at_switch();
                         event_loop.turn_until = Some(Instant::now() + IDLE);
                     }
                 }

@@ -263,13 +263,13 @@ impl Intake<'_> {
         if (self.acceptor.refusing.is_some() | here.listener.is_refusing())
             && let Some(reject) = self.acceptor.refuses_at(index)
         {
-            return self.acceptor.turn_away(self.connections, index, (&reject, RejectReason::Refusing));
+            return self.acceptor.turn_away(&mut self.connections.streams, index, (&reject, RejectReason::Refusing));
         }
         if let Err(room) = self.acceptor.take_room(&self.connections.streams.io, index) {
-            return self.acceptor.without_room(self.connections, index, room);
+            return self.acceptor.without_room(&mut self.connections.streams, index, room);
         }
         if self.acceptor.view.asks_before
-            && let Some(not_taken) = self.acceptor.hold_or_reject(self.connections, index)
+            && let Some(not_taken) = self.acceptor.hold_or_reject(&mut self.connections.streams, index)
         {
             return not_taken;
         }
@@ -467,7 +467,7 @@ impl Intake<'_> {
                 }
                 left -= 1;
                 if let Some(reject) = self.acceptor.refuses_at(index) {
-                    self.acceptor.turn_away(self.connections, index, (&reject, RejectReason::Refusing));
+                    self.acceptor.turn_away(&mut self.connections.streams, index, (&reject, RejectReason::Refusing));
                     if matches!(self.acceptor.state, Accepting::Starved(_)) {
                         break;
                     }
@@ -476,7 +476,9 @@ impl Intake<'_> {
                 match self.acceptor.take_room(&self.connections.streams.io, index) {
                     Ok(()) => _ = self.accept(index),
                     Err(room) => match self.acceptor.rejects_without_room(&self.connections.streams.io, index, room) {
-                        Some((reject, reason)) => _ = self.acceptor.turn_away(self.connections, index, (&reject, reason)),
+                        Some((reject, reason)) => {
+                            _ = self.acceptor.turn_away(&mut self.connections.streams, index, (&reject, reason))
+                        }
                         // This holds while suspended, too: connections that wait here have been let in.
                         None if room == Capacity::ListenerFull => {
                             let listener = self.acceptor.sockets.at(index).listener.clone();

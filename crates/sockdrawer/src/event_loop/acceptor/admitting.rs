@@ -2,8 +2,8 @@
 
 use super::{Accepted, Accepting, Acceptor, LoopSocket};
 use crate::admission::{BeforeAccept, Capacity, Reject};
-use crate::event_loop::connections::Connections;
 use crate::event_loop::io::Io;
+use crate::event_loop::streams::Streams;
 use crate::limit::limiter::Waiter;
 use crate::listen::state::ListenerState;
 use crate::observe::counters::RejectReason;
@@ -27,23 +27,23 @@ pub(super) struct Waiting {
 impl Acceptor {
     /// Applies the policy's answer at a socket where there is room. Returns None where the policy says to take the connection.
     #[inline(never)]
-    pub(super) fn hold_or_reject(&mut self, connections: &mut Connections, index: usize) -> Option<Accepted> {
-        let answer = self.view.before(&connections.streams.io, &self.sockets.at(index).listener);
+    pub(super) fn hold_or_reject(&mut self, streams: &mut Streams, index: usize) -> Option<Accepted> {
+        let answer = self.view.before(&streams.io, &self.sockets.at(index).listener);
         if let BeforeAccept::Accept = answer {
             return None;
         }
-        self.give_room_back(&connections.streams.io, index);
+        self.give_room_back(&streams.io, index);
         let time = match answer {
             BeforeAccept::Reject(reject) => {
                 // A policy with an accept rate is data, which rejects for nothing else here.
                 let reason = if self.view.policy.pace.is_some() { RejectReason::TooFast } else { RejectReason::Policy };
-                return Some(self.turn_away(connections, index, (&reject, reason)));
+                return Some(self.turn_away(streams, index, (&reject, reason)));
             }
             BeforeAccept::Pause(time) => time,
             _ => HELD,
         };
         // No connection is accepted for this time, though there is room.
-        Some(self.pause(&connections.streams.io, crate::clock::deadline(Instant::now(), time)))
+        Some(self.pause(&streams.io, crate::clock::deadline(Instant::now(), time)))
     }
 
     /// Returns the way in which every new connection at a socket is turned away; None: it is not.
@@ -81,19 +81,17 @@ impl Acceptor {
     }
 
     #[cold]
-    pub(super) fn without_room(&mut self, connections: &mut Connections, index: usize, room: Capacity) -> Accepted {
+    pub(super) fn without_room(&mut self, streams: &mut Streams, index: usize, room: Capacity) -> Accepted {
         let listener = &self.sockets.at(index).listener.clone();
-        match self.view.ask(&connections.streams.io, listener, room) {
-            BeforeAccept::Reject(reject) => self.turn_away(connections, index, (&reject, without(room))),
-            BeforeAccept::Pause(time) if !time.is_zero() => {
-                self.pause(&connections.streams.io, crate::clock::deadline(Instant::now(), time))
-            }
+        match self.view.ask(&streams.io, listener, room) {
+            BeforeAccept::Reject(reject) => self.turn_away(streams, index, (&reject, without(room))),
+            BeforeAccept::Pause(time) if !time.is_zero() => self.pause(&streams.io, crate::clock::deadline(Instant::now(), time)),
             _ if room == Capacity::ListenerFull => {
-                self.wait_at(&connections.streams.io, listener);
+                self.wait_at(&streams.io, listener);
                 Accepted::Held
             }
             _ => {
-                self.stand_in_line(&connections.streams.io);
+                self.stand_in_line(&streams.io);
                 Accepted::Held
             }
         }
@@ -159,32 +157,32 @@ impl Acceptor {
     /// Accepts a connection with one accept4, and ends it.
     pub(in crate::event_loop) fn turn_away(
         &mut self,
-        connections: &mut Connections,
+        streams: &mut Streams,
         index: usize,
         how: (&Reject, RejectReason),
     ) -> Accepted {
         let Some(here) = self.sockets.get(index) else { return Accepted::Failed };
-        match connections.streams.io.system.accept(here.socket.fd()) {
+        match streams.io.system.accept(here.socket.fd()) {
             Ok(socket) => {
                 here.socket.take_stale();
-                connections.streams.io.counters.accepted().add(1);
-                self.accepted_again(&connections.streams.io, index, false);
-                connections.streams.io.reject(&mut connections.streams.read, &socket, how);
+                streams.io.counters.accepted().add(1);
+                self.accepted_again(&streams.io, index, false);
+                streams.io.reject(&mut streams.read, &socket, how);
                 Accepted::Yes
             }
-            Err(errno) => self.accept_failed(&connections.streams.io, index, errno),
+            Err(errno) => self.accept_failed(&streams.io, index, errno),
         }
     }
 
     /// Resets the connections that wait at retiring sockets, and those that were accepted and had nothing to run them with, and gives the
     /// sockets up. Returns the number of these connections.
-    pub(in crate::event_loop) fn turn_away_retiring(&mut self, connections: &mut Connections, how: &Reject) -> usize {
+    pub(in crate::event_loop) fn turn_away_retiring(&mut self, streams: &mut Streams, how: &Reject) -> usize {
         let unplaced = self.take_unplaced();
         let mut waited = unplaced.len();
         for incoming in unplaced {
-            connections.streams.io.counters.closed().add(1);
+            streams.io.counters.closed().add(1);
             // It fails only where the connection is gone already.
-            let _ = connections.streams.io.system.reset_on_close(incoming.socket.as_fd());
+            let _ = streams.io.system.reset_on_close(incoming.socket.as_fd());
         }
         for index in self.sockets.indices() {
             if self.sockets.get(index).is_none_or(|here| here.retiring.is_none()) {
@@ -192,12 +190,11 @@ impl Acceptor {
             }
             let how = (how, RejectReason::Refusing);
             let turned_away = (0..TURNED_AWAY).take_while(|_| {
-                !self.sockets.has_nothing(&connections.streams.io, index)
-                    && matches!(self.turn_away(connections, index, how), Accepted::Yes)
+                !self.sockets.has_nothing(&streams.io, index) && matches!(self.turn_away(streams, index, how), Accepted::Yes)
             });
             waited += turned_away.count();
-            let gone = self.sockets.give_up(&connections.streams.io, index);
-            waited += gone.map_or(0, |gone| connections.streams.io.system.queued(gone.socket.fd()).unwrap_or(0));
+            let gone = self.sockets.give_up(&streams.io, index);
+            waited += gone.map_or(0, |gone| streams.io.system.queued(gone.socket.fd()).unwrap_or(0));
         }
         // Nothing is left to be accepted.
         self.state = Accepting::Open;

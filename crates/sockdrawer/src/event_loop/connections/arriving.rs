@@ -2,14 +2,14 @@
 
 use super::marks::marked;
 use super::moving::ListenerStates;
-use super::{Connections, entering, moving, operations};
+use super::{Connections, moving, operations};
 use crate::event_loop::Intake;
 use crate::event_loop::incoming::{Arrival, Incoming};
 use crate::event_loop::landing::Arrived;
 use crate::event_loop::phase::Phase;
-use crate::event_loop::streams::Streams;
 use crate::event_loop::streams::idle::IdleWatch;
-use crate::event_loop::streams::passing::Pair;
+use crate::event_loop::streams::relaying::Pair;
+use crate::event_loop::streams::{Streams, peers};
 use crate::ipc::record::{Record, Restored};
 use crate::ipc::yours::{Noted, Yours};
 use crate::listen::permit::Permit;
@@ -47,7 +47,7 @@ pub(crate) fn restore_arrivals(connections: &mut Connections, records: Vec<Recor
 
 /// Seats a connection that arrived, and goes on here; with `together` it reads nothing before all of them are here. Returns its token.
 fn seat(connections: &mut Connections, arrived: Arrived, permit: Permit, notes: Vec<Note>, together: bool) -> u64 {
-    let Connections { streams, moving, .. } = connections;
+    let streams = &mut connections.streams;
     let Arrived { socket, record: moved, table, state, remote } = arrived;
     let slot = streams.slots.take(socket, permit);
     let (second, full) = (streams.timers.second, streams.generations.at(table).full());
@@ -56,15 +56,19 @@ fn seat(connections: &mut Connections, arrived: Arrived, permit: Permit, notes: 
     (record.bytes_in, record.bytes_out) = (moved.bytes_in, moved.bytes_out);
     (record.table, record.state, record.opened) = (table, state, second.saturating_sub(moved.age));
     record.flags.set(marked(moved.marks));
-    entering::publish(streams, slot, &Peer::new(remote, moved.marks.side()));
+    peers::show(streams, slot, &Peer::new(remote, moved.marks.side()));
     if let Some(remote) = remote.filter(|_| moved.peer.is_some()) {
-        streams.set_remote(slot, remote);
+        peers::set_remote(streams, slot, remote);
     }
     streams.kept.keep(&mut streams.slots, slot, &moved.kept);
     streams.unsent.keep(&mut streams.slots, slot, &moved.unsent);
     if !moved.unsent.is_empty() && moved.marks.full {
         streams.slots.at(slot).flags.set(full);
     }
+    if let Some(tag) = &moved.tag {
+        connections.set_tag(slot, crate::protocol::tag(tag));
+    }
+    let Connections { streams, moving, .. } = connections;
     if let Some(left) = moved.timer {
         let now = Instant::now();
         streams.timers.set(&mut streams.slots, slot, crate::clock::deadline(now, Duration::from_nanos(left)), now);
@@ -87,9 +91,6 @@ fn seat(connections: &mut Connections, arrived: Arrived, permit: Permit, notes: 
         streams.io.inbox.room(token);
     }
     let progress = IdleWatch::of(streams).progress(slot);
-    if let Some(tag) = &moved.tag {
-        connections.set_tag(slot, crate::protocol::tag(tag));
-    }
     operations::tell_restored(connections, slot);
     IdleWatch::of(&mut connections.streams).was_idle(slot, progress, moved.idle);
     notes.into_iter().for_each(|note| connections.note(token, note, Urgency::Delivered));

@@ -7,8 +7,9 @@ use crate::event_loop::incoming::Incoming;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
 use crate::event_loop::slots::AskedConnect;
+use crate::event_loop::streams::Streams;
+use crate::event_loop::streams::connects::not_shaken;
 use crate::event_loop::streams::idle::IdleWatch;
-use crate::event_loop::streams::{Streams, not_shaken};
 use crate::listen::permit::Permit;
 use crate::net::Address;
 use crate::protocol::{Connect, ConnectFailure, Handle, Peer, Side};
@@ -28,7 +29,7 @@ pub(in crate::event_loop) fn begin_connecting(
     is_asked: bool,
 ) -> Result<u32, Errno> {
     let slot = streams.slots.take(socket, permit);
-    let id = entering::next_id(streams);
+    let id = streams.next_id();
     // Targets of a pool are few; those that protocols name may be any.
     let target = if is_asked { 0 } else { streams.slots.number_target(target) };
     let since = began - streams.io.start;

@@ -2,7 +2,6 @@
 
 use super::Connections;
 use crate::behaviour::Callback;
-use crate::clock::deadline;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
 use crate::event_loop::streams::idle::IdleWatch;
@@ -14,6 +13,7 @@ use std::time::{Duration, Instant};
 /// Timers that one turn calls for: a crowd that came at once is due at once, and others of its loop wait for a part of it alone.
 const MAX_DUE: usize = 64;
 
+/// Does what is due by the timers of connections.
 pub(in crate::event_loop) fn fire_timers(connections: &mut Connections) {
     let streams = &mut connections.streams;
     if streams.timers.is_empty() {
@@ -32,7 +32,7 @@ pub(in crate::event_loop) fn fire_timers(connections: &mut Connections) {
     connections.streams.timers.due = due;
 }
 
-pub(super) fn timer_due(connections: &mut Connections, slot: u32, now: Instant) {
+fn timer_due(connections: &mut Connections, slot: u32, now: Instant) {
     let streams = &mut connections.streams;
     if let Some(at) = streams.timers.take_far(slot) {
         return streams.timers.set(&mut streams.slots, slot, at, now);
@@ -40,47 +40,38 @@ pub(super) fn timer_due(connections: &mut Connections, slot: u32, now: Instant) 
     let record = streams.slots.at(slot);
     if record.flags.is(Phase::Connecting) {
         connections.connect_failed(slot, Errno::TIMEDOUT);
-    } else if record.has_protocol() && record.flags.any(Flags::IDLE) {
-        idle_due(connections, slot, now);
+    } else if record.flags.any(Flags::IDLE) {
+        look_due(connections, slot, now);
     } else if record.has_protocol() {
         connections.callback(slot, Callback::Timeout);
         IdleWatch::of(&mut connections.streams).begin(slot);
     } else if record.flags.is(Phase::Flushing) {
-        flush_due(connections, slot, now);
+        connections.cut(slot, Closed::Purged);
     } else {
-        connections.streams.leave(slot, false);
+        streams.leave(slot, false);
     }
 }
 
-/// Handles the timer of a connection that waits: it is due.
-pub(super) fn idle_due(connections: &mut Connections, slot: u32, now: Instant) {
+/// Looks at a connection that waits for its peer: to say something, or, where it is closed, to read what is left.
+fn look_due(connections: &mut Connections, slot: u32, now: Instant) {
     let streams = &mut connections.streams;
     let progress = IdleWatch::of(streams).progress(slot);
     let record = streams.slots.at(slot);
-    let busy = record.flags.any(Flags::WORKING.union(Flags::PAUSED).union(Flags::HELD)) || record.flags.is(Phase::Delegating);
-    let before = streams.timers.seen(slot).filter(|seen| seen.progress == progress && !busy);
+    let (flags, table, is_closed) = (record.flags, record.table, !record.has_protocol());
+    let busy = flags.any(Flags::WORKING.union(Flags::PAUSED).union(Flags::HELD)) || flags.is(Phase::Delegating);
+    let before = streams.timers.seen(slot).filter(|seen| seen.progress == progress && (is_closed || !busy));
     let seen = before.unwrap_or(Seen { progress, since: now });
-    let Some(timeout) = streams.generations.settings(record.table).idle else { return };
+    let timeout =
+        if is_closed { Some(streams.generations.active_settings().flush) } else { streams.generations.settings(table).idle };
+    let Some(timeout) = timeout else { return };
     if now.saturating_duration_since(seen.since) < timeout {
         return streams.timers.look_again(&mut streams.slots, slot, seen, timeout);
     }
-    if record.flags.any(Flags::UNSENT) {
+    if is_closed || flags.any(Flags::UNSENT) {
         // It had all that time to take its output.
-        return connections.cut(slot, Closed::Idle);
+        return connections.cut(slot, if is_closed { Closed::Purged } else { Closed::Idle });
     }
-    connections.streams.io.counters.idle().add(1);
-    connections.streams.forget_protocol(slot, Closed::Idle);
-    connections.streams.start_closing(slot, Duration::ZERO, false);
-}
-
-/// Cuts a closing connection off, unless its peer has read since it was looked at last.
-pub(super) fn flush_due(connections: &mut Connections, slot: u32, now: Instant) {
-    let streams = &mut connections.streams;
-    let unread = streams.unread(slot);
-    if unread >= streams.slots.at(slot).state {
-        return connections.cut(slot, Closed::Purged);
-    }
-    connections.streams.slots.at(slot).state = unread;
-    let flush = connections.streams.generations.active_settings().flush;
-    connections.streams.timers.set(&mut connections.streams.slots, slot, deadline(now, flush), now);
+    streams.io.counters.idle().add(1);
+    streams.forget_protocol(slot, Closed::Idle);
+    streams.start_closing(slot, Duration::ZERO, false);
 }

@@ -58,7 +58,7 @@ impl CountedEnd<'_> {
 
     /// Asks the selected connections to end.
     pub(crate) fn drain(&mut self, selector: &Selector) {
-        let meant = Selecting::of(self.connections).choose_to_end(selector);
+        let meant = Selecting::of(&mut self.connections.streams).choose_to_end(selector);
         self.drain_these(meant);
     }
 
@@ -90,7 +90,7 @@ impl CountedEnd<'_> {
 
     /// Ends the selected connections: their protocols may say goodbye, and have this time until all is sent.
     pub(crate) fn purge(&mut self, selector: &Selector, within: Duration) {
-        let meant = Selecting::of(self.connections).choose_to_end(selector);
+        let meant = Selecting::of(&mut self.connections.streams).choose_to_end(selector);
         let (new, endings) = (self.count(meant), self.endings.clone());
         in_slices(self.connections, new, move |connections, slot| {
             let token = connections.streams.slots.token(slot);
@@ -150,7 +150,7 @@ fn in_slices(connections: &mut Connections, mut tokens: Vec<u64>, act: impl Fn(&
 }
 
 /// Tells the protocol, once, whatever it is doing.
-pub(super) fn tell_draining_now(connections: &mut Connections, slot: u32) {
+fn tell_draining_now(connections: &mut Connections, slot: u32) {
     if connections.streams.slots.at(slot).is_told_first() {
         connections.callback(slot, Callback::Draining);
     }
@@ -158,7 +158,7 @@ pub(super) fn tell_draining_now(connections: &mut Connections, slot: u32) {
 
 /// Returns true where the connection is counted as cut now: its peer is owed something. Its protocol is gone then, and its socket is reset
 /// when it is closed, also by the death of this process.
-pub(super) fn decide_cut(streams: &mut Streams, token: u64) -> bool {
+fn decide_cut(streams: &mut Streams, token: u64) -> bool {
     let Some(slot) = streams.slots.find(token) else { return true };
     let flags = streams.slots.at(slot).flags;
     if flags.is(Phase::Cut) {

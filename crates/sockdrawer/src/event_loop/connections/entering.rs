@@ -5,11 +5,9 @@ use crate::behaviour::{Answer, Panicked};
 use crate::event_loop::PREPARED_BYTES;
 use crate::event_loop::generation::Generation;
 use crate::event_loop::slot::Flags;
-use crate::event_loop::snapshot::Snapshot;
-use crate::event_loop::streams::{Streams, Tail, context};
+use crate::event_loop::streams::{Streams, Tail, context, peers};
 use crate::net::Address;
 use crate::protocol::{ConnectionId, Peer, Side, Timer};
-use crate::sync::atomic::Ordering;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +15,7 @@ use std::time::Instant;
 /// Prepares all that a short connection needs, so that it allocates nothing.
 pub(in crate::event_loop) fn prepare(streams: &mut Streams) {
     streams.scratch.bytes.reserve(PREPARED_BYTES);
-    look_at_switch(streams);
+    streams.look_at_switch();
     streams.slots.prepare();
 }
 
@@ -27,24 +25,10 @@ pub(crate) fn name_next(streams: &mut Streams, id: ConnectionId, listener: Optio
     streams.slots.parents_listener = listener.cloned().map(Arc::new);
 }
 
-pub(super) fn next_id(streams: &mut Streams) -> ConnectionId {
-    if streams.ids.is_empty() {
-        let first = streams.io.shared.shared_counters.ids().fetch_add(64, Ordering::Relaxed);
-        streams.ids = first..first + 64;
-    }
-    ConnectionId(streams.ids.next().expect("just filled"))
-}
-
-/// Takes the generation in force even if no connection comes, and lets go of the one before.
-pub(crate) fn look_at_switch(streams: &mut Streams) {
-    // A panic of the service's `local` is met again, and told, by the next connection.
-    let _ = streams.generations.refresh(&streams.io, &mut streams.read);
-}
-
 /// Counts one more connection of the generation in force, for a model that runs connections elsewhere. Returns that generation and an id.
 pub(crate) fn join(streams: &mut Streams) -> Result<(Arc<Generation>, ConnectionId), Panicked> {
     streams.generations.join(&streams.io, &mut streams.read)?;
-    Ok((streams.generations.active().generation.clone(), next_id(streams)))
+    Ok((streams.generations.active().generation.clone(), streams.next_id()))
 }
 
 /// Returns true where new connections are leased to blocking code at once.
@@ -63,7 +47,7 @@ pub(crate) fn reserve(streams: &mut Streams, capacity: usize) {
 #[inline(always)]
 pub(in crate::event_loop) fn enter(connections: &mut Connections, slot: u32, peer: &Peer) {
     let streams = &mut connections.streams;
-    streams.slots.at(slot).id = next_id(streams);
+    streams.slots.at(slot).id = streams.next_id();
     if peer.side() == Side::Connected {
         streams.slots.at(slot).flags.set(Flags::CONNECTED);
         set_active_options(streams, slot);
@@ -83,7 +67,7 @@ pub(super) fn open_protocol(connections: &mut Connections, slot: u32, peer: &Pee
 
 /// Gives a slot its protocol where the generation in force counts it already. Nearly always the protocol has nothing to say before it is
 /// read: that way looks nothing up twice.
-pub(super) fn open_joined(connections: &mut Connections, slot: u32, peer: &Peer) {
+fn open_joined(connections: &mut Connections, slot: u32, peer: &Peer) {
     let streams = &mut connections.streams;
     if streams.generations.names_peers & peer.is_unnamed() {
         // The generation came into force after the accept.
@@ -93,7 +77,7 @@ pub(super) fn open_joined(connections: &mut Connections, slot: u32, peer: &Peer)
     }
     let streams = &mut connections.streams;
     if streams.snapshot.is_some() {
-        publish(streams, slot, peer);
+        peers::show(streams, slot, peer);
     }
     let (table, opened) = (streams.generations.active_for(&mut streams.slots, slot), streams.timers.second);
     let record = streams.slots.at(slot);
@@ -149,16 +133,4 @@ pub(super) fn set_active_options(streams: &mut Streams, slot: u32) {
         // It fails where the connection is gone, which using it will tell.
         let _ = streams.io.system.set_first_options(streams.slots.socket(slot), &options);
     }
-}
-
-/// Publishes the connection of an event loop that only serves, before the protocol can keep it from answering.
-pub(super) fn publish(streams: &mut Streams, slot: u32, peer: &Peer) {
-    let Some(snapshot) = streams.snapshot.clone() else { return };
-    let (id, active) = (streams.slots.at(slot).id, streams.generations.active);
-    let generation = streams.generations.at(active).generation.id;
-    let listener = streams.slots.at(slot).listener;
-    let listener = streams.slots.listener(listener).cloned();
-    let before = (streams.io.counters.bytes_in().get(), streams.io.counters.bytes_out().get());
-    let (peer, side) = (peer.remote(), peer.side());
-    snapshot.write(Some(Snapshot { id, generation, peer, listener, side, tag: None, since: Instant::now(), before }));
 }

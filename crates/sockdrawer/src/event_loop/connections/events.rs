@@ -1,11 +1,13 @@
-//! Events of epoll about a connection, and a wake from its inbox.
+//! Events of epoll about a connection, and a wake from its loop's inbox.
 
-use super::{Connections, connecting, relaying, returning};
+use super::{Connections, connecting};
 use crate::behaviour::Callback;
 use crate::event_loop::ENDS_PER_TURN;
 use crate::event_loop::incoming::Incoming;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
+use crate::event_loop::streams::leasing;
+use crate::event_loop::streams::relaying::{Pair, Relayed};
 use crate::sys::{Errno, Ready};
 
 /// Handles an event of epoll.
@@ -23,7 +25,7 @@ pub(in crate::event_loop) fn event(connections: &mut Connections, token: u64, re
         return connecting::connect_event(connections, slot, ready);
     }
     if connections.streams.slots.at(slot).flags.is(Phase::Relayed) {
-        relaying::relay_event(connections, slot, ready);
+        relay_event(connections, slot, ready);
     } else {
         rare_event(connections, slot, token, ready);
     }
@@ -47,7 +49,7 @@ fn rare_event(connections: &mut Connections, slot: u32, token: u64, ready: Ready
     }
     // epoll tells the end of a leased connection once, and it takes no time here.
     if flags.is(Phase::Leased) {
-        return returning::leased_ended(streams, slot);
+        return leasing::peer_ended(streams, slot);
     }
     if !may_end(connections, ready) {
         return;
@@ -131,47 +133,69 @@ pub(in crate::event_loop) fn room(connections: &mut Connections, token: u64) {
     }
 }
 
-/// Sends the backlog: the socket has room.
+/// Sends the backlog: the socket has room. A protocol that waits for room is told.
 pub(super) fn flush(connections: &mut Connections, slot: u32) {
     let streams = &mut connections.streams;
-    if !streams.slots.at(slot).flags.any(Flags::UNSENT) {
-        return;
-    }
-    if streams.unsent.bytes(slot).is_empty() {
-        // The kernel has sent all: see `start_closing`.
-        return streams.leave(slot, true);
-    }
-    match streams.io.system.send(streams.slots.socket(slot), streams.unsent.bytes(slot), false) {
-        Ok(sent) => {
-            streams.unsent.at(slot).take(sent);
-            streams.io.counters.bytes_out().add(sent as u64);
-            streams.slots.at(slot).bytes_out += sent as u64;
-        }
-        Err(Errno::AGAIN | Errno::INTR) => {}
-        Err(errno) => return streams.fail(slot, errno),
-    }
-    let left = streams.unsent.bytes(slot).len();
-    if left == 0 {
-        if streams.slots.extra(slot).is_some_and(|extra| extra.is_cut_short) {
-            // The kernel has it: see `start_closing`.
-            return streams.unsent.release(slot);
-        }
-        streams.unsent.forget(&mut streams.slots, slot);
-    }
-    let flags = streams.slots.at(slot).flags;
-    if left == 0 && (flags.any(Flags::ENDING_OUTPUT) || flags.is(Phase::Flushing)) {
-        streams.all_sent(slot);
-    }
-    if !streams.slots.at(slot).has_protocol() {
-        return;
-    }
-    let table = streams.slots.at(slot).table;
+    let Some(left) = streams.flush(slot) else { return };
+    let record = streams.slots.at(slot);
+    let (flags, table) = (record.flags, record.table);
     if flags.any(Flags::FULL) && left <= streams.generations.settings(table).low_water {
         streams.slots.at(slot).flags.clear(Flags::FULL.union(Flags::BACKED_UP));
         streams.slots.extra_of(slot).map(|extra| extra.takes_wake(left));
         connections.callback(slot, Callback::Writable);
         connections.resume(slot);
-    } else if flags.any(Flags::EXTRA) && connections.streams.slots.extra_of(slot).is_some_and(|extra| extra.takes_wake(left)) {
+    } else if flags.any(Flags::EXTRA) && streams.slots.extra_of(slot).is_some_and(|extra| extra.takes_wake(left)) {
         connections.callback(slot, Callback::Writable);
     }
+}
+
+/// Handles an event of epoll about a connection that is relayed.
+fn relay_event(connections: &mut Connections, slot: u32, ready: Ready) {
+    let streams = &mut connections.streams;
+    let token = streams.slots.token(slot);
+    // Nearly always: there is input, one read brings it, and the other side takes it.
+    let Some((relay, other)) = streams.slots.relay_of(slot) else { return };
+    let flags = streams.slots.at(other).flags;
+    if ready.is_input() && !flags.any(Flags::UNSENT) {
+        match Pair::of(streams, slot, other).relay_once(relay) {
+            Relayed::All | Relayed::Over => return,
+            Relayed::More => Pair::of(streams, slot, other).relay(),
+            Relayed::Stuck => {}
+        }
+        return streams.settle_relay(token);
+    }
+    let reads = !streams.slots.at(slot).flags.any(Flags::PEER_ENDED) && !flags.any(Flags::UNSENT);
+    // A socket that is read gives the input before a reset first, and then the reset.
+    if ready.is_broken() && !(reads && ready.is_readable()) {
+        if let Err(errno) = streams.io.system.take_error(streams.slots.socket(slot)) {
+            return streams.fail(slot, errno);
+        }
+        if !reads && !streams.slots.at(slot).flags.any(Flags::UNSENT) {
+            // Both directions have ended, and what is left waits for the other side: epoll would tell of it for ever.
+            return streams.io.unwatch(streams.slots.at(slot));
+        }
+    }
+    if ready.is_writable() && streams.slots.at(slot).flags.any(Flags::UNSENT) {
+        flush(connections, slot);
+        if !connections.streams.slots.is_relayed(token) {
+            return;
+        }
+        if !connections.streams.slots.at(slot).flags.any(Flags::UNSENT) {
+            Pair::of(&mut connections.streams, slot, other).end_if_over();
+            if connections.streams.slots.is_relayed(token) {
+                Pair::of(&mut connections.streams, other, slot).relay();
+            }
+        }
+    }
+    if connections.streams.slots.is_relayed(token) && (ready.is_readable() || ready.is_broken()) {
+        if connections.streams.slots.at(slot).flags.any(Flags::PEER_ENDED) {
+            // Hung up on both sides: what is unsent can only fail now.
+            flush(connections, slot);
+        } else if !connections.streams.slots.other_takes(slot) {
+            return connections.streams.settle(slot, true);
+        } else {
+            Pair::of(&mut connections.streams, slot, other).relay();
+        }
+    }
+    connections.streams.settle_relay(token);
 }

@@ -1,4 +1,4 @@
-//! Connections that move to another process: frozen ones are saved and offered, and are gone from here, or go on, once it is known which it has.
+//! Connections that move to another process: frozen ones are saved and offered, and are gone from here, or go on, once it is known which of them the other process has.
 
 use super::Connections;
 use super::frozen::Frozen;

@@ -13,13 +13,13 @@ use crate::protocol::{Closed, Note, Saved, Saver, Tag, Urgency};
 pub(crate) fn apply(connections: &mut Connections, op: &Op, selector: &Selector) -> Outcome {
     let mut answer = Outcome { connections: connections.streams.slots.taken(), ..Outcome::default() };
     let done = match op {
-        Op::Count => Selecting::of(connections).choose(selector).len(),
+        Op::Count => Selecting::of(&mut connections.streams).choose(selector).len(),
         Op::List(page) => {
-            (answer.list, answer.next) = Selecting::of(connections).list(selector, *page);
+            (answer.list, answer.next) = Selecting::of(&mut connections.streams).list(selector, *page);
             answer.list.len()
         }
         Op::Kill => {
-            let meant = Selecting::of(connections).choose_to_end(selector).into_iter();
+            let meant = Selecting::of(&mut connections.streams).choose_to_end(selector).into_iter();
             meant.filter(|token| connections.kill_one(*token)).count()
         }
         Op::Tag(text) => {
@@ -42,7 +42,7 @@ pub(crate) fn apply(connections: &mut Connections, op: &Op, selector: &Selector)
             slots.find(token).is_some_and(|slot| io.system.set_options(slots.socket(slot), options).is_ok())
         }),
         Op::Options => {
-            answer.options = Selecting::of(connections).choose(selector).into_iter().find_map(|token| {
+            answer.options = Selecting::of(&mut connections.streams).choose(selector).into_iter().find_map(|token| {
                 let slot = connections.streams.slots.find(token)?;
                 connections.streams.io.system.options(connections.streams.slots.socket(slot)).ok()
             });
@@ -60,13 +60,13 @@ pub(crate) fn apply(connections: &mut Connections, op: &Op, selector: &Selector)
 
 /// Acts on each selected connection. Returns the number of those for which `act` returned true.
 fn each(connections: &mut Connections, selector: &Selector, mut act: impl FnMut(&mut Connections, u64) -> bool) -> usize {
-    Selecting::of(connections).choose(selector).into_iter().filter(|token| act(connections, *token)).count()
+    Selecting::of(&mut connections.streams).choose(selector).into_iter().filter(|token| act(connections, *token)).count()
 }
 
 fn adopt(connections: &mut Connections, selector: &Selector) -> Adopted {
     let older = selector.clone().and(!Selector::Generation(connections.streams.io.shared.switch.current().id));
     let mut adopted = Adopted::default();
-    for token in Selecting::of(connections).choose(&older) {
+    for token in Selecting::of(&mut connections.streams).choose(&older) {
         let id = connections.streams.slots.at(token as u32).id;
         adopted.add(id, adopt_one(connections, token));
     }

@@ -2,9 +2,9 @@
 
 use super::Connections;
 use crate::behaviour::Answer;
+use crate::event_loop::READS_PER_TURN;
 use crate::event_loop::slot::{Flags, Slot};
-use crate::event_loop::streams::{Streams, Tail, context};
-use crate::event_loop::{PREPARED_BYTES, READS_PER_TURN};
+use crate::event_loop::streams::{Tail, context};
 use crate::protocol::{Closed, Input, Timer};
 use crate::sys::Errno;
 use std::cell::Cell;
@@ -232,13 +232,5 @@ impl Connections {
         if short {
             self.ask_to_drain(slot);
         }
-    }
-}
-
-/// Gives back the memory that reading and output need, where the loop's connection does not read: it is made again when it goes on.
-pub(crate) fn give_memory_back(streams: &mut Streams) {
-    if std::mem::take(&mut streams.swollen) {
-        streams.scratch.bytes.shrink_to(PREPARED_BYTES);
-        streams.read.pages.give_back();
     }
 }

@@ -6,21 +6,12 @@ use crate::event_loop::delegation::Delegation;
 use crate::event_loop::lease::{GivenBack, LeaseEnd, Returned};
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
-use crate::event_loop::streams::{Streams, Tail};
+use crate::event_loop::streams::Tail;
 use crate::protocol::{Closed, Urgency};
 use crate::sys::panics;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Handles the end or reset of a connection that was waiting to be taken, by its peer.
-pub(super) fn leased_ended(streams: &mut Streams, slot: u32) {
-    let side = streams.slots.at(slot).side();
-    let delegation = streams.slots.extra(slot).and_then(|extra| extra.delegation.as_ref());
-    if delegation.is_some_and(|delegation| delegation.peer_ended(&*streams.io.system, side)) {
-        streams.io.counters.untaken().add(1);
-    }
-}
 
 /// Takes back a connection that was leased.
 pub(in crate::event_loop) fn came_back(connections: &mut Connections, mut returned: Returned) {

@@ -1,6 +1,5 @@
 //! The connections that a selector means, and what is listed of them.
 
-use super::Connections;
 use crate::event_loop::generations::Generations;
 use crate::event_loop::io::Io;
 use crate::event_loop::phase::Phase;
@@ -33,8 +32,8 @@ pub(crate) struct Selecting<'a> {
 }
 
 impl Selecting<'_> {
-    pub(crate) fn of(connections: &mut Connections) -> Selecting<'_> {
-        let Streams { io, slots, generations, .. } = &mut connections.streams;
+    pub(crate) fn of(streams: &mut Streams) -> Selecting<'_> {
+        let Streams { io, slots, generations, .. } = streams;
         Selecting { io, slots, generations }
     }
 

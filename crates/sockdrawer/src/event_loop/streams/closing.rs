@@ -1,8 +1,9 @@
 //! The end of a connection. Closing a socket with unread input sends a reset, which can destroy the last answer on its way; so
 //! unless the peer is known to be silent, the socket lingers: it says that no more comes, reads and discards, then closes.
 
-use super::passing::Pair;
-use super::{Streams, Tail};
+use super::idle::IdleWatch;
+use super::relaying::Pair;
+use super::{Streams, Tail, connects};
 use crate::behaviour::Panicked;
 use crate::clock::deadline;
 use crate::event_loop::phase::Phase;
@@ -38,7 +39,7 @@ impl Streams {
 
     /// Drops the protocol, then sends what is left: where output is unsent, input may be unread, or more than the slot knows of the connection.
     #[inline(never)]
-    pub(in crate::event_loop) fn close_otherwise(&mut self, slot: u32, why: Closed, peer_is_done: bool) {
+    pub(super) fn close_otherwise(&mut self, slot: u32, why: Closed, peer_is_done: bool) {
         let unsent = self.slots.at(slot).flags.any(Flags::UNSENT);
         self.forget_protocol(slot, why);
         if peer_is_done && !unsent {
@@ -85,7 +86,7 @@ impl Streams {
     }
 
     /// Starts to close a connection whose protocol is gone: what is left is sent, then the socket lingers. It has this time to send it; where its
-    /// peer `may_read` for longer, until nothing more was read from one look to the next, this time later.
+    /// peer `may_read` for longer, until the peer has read nothing for this time.
     pub(in crate::event_loop) fn start_closing(&mut self, slot: u32, flush: Duration, may_read: bool) {
         let flags = &mut self.slots.at(slot).flags;
         flags.enter(Phase::Flushing);
@@ -98,15 +99,13 @@ impl Streams {
         if !self.slots.at(slot).flags.any(Flags::UNSENT) {
             return self.all_sent(slot);
         }
-        self.slots.at(slot).state = if may_read { self.unread(slot) } else { 0 };
-        let now = Instant::now();
-        self.timers.set(&mut self.slots, slot, deadline(now, flush), now);
+        if may_read {
+            IdleWatch::of(self).watch(slot, flush);
+        } else {
+            let now = Instant::now();
+            self.timers.set(&mut self.slots, slot, deadline(now, flush), now);
+        }
         self.settle(slot, false);
-    }
-
-    /// Returns the number of bytes that the peer of a closing connection has not taken yet.
-    pub(in crate::event_loop) fn unread(&mut self, slot: u32) -> u32 {
-        u32::try_from(self.unsent.bytes(slot).len() + self.io.unacknowledged(&mut self.slots, slot)).unwrap_or(u32::MAX)
     }
 
     /// Tells the peer that all was sent that ever will be.
@@ -254,7 +253,7 @@ impl Streams {
         }
         let asks = std::mem::take(&mut self.scratch.asks);
         if asks.has(Asks::SHAKING) {
-            self.shook(slot, false);
+            connects::shook(self, slot, false);
         }
         if !asks.has(Asks::HANDLE) {
             return;
@@ -360,7 +359,7 @@ impl Streams {
 
     /// Ends the other connection of a relay likewise: the protocol of this one is gone, for this reason.
     #[cold]
-    pub(in crate::event_loop) fn end_other(&mut self, slot: u32, why: Closed) {
+    fn end_other(&mut self, slot: u32, why: Closed) {
         let (other, cut) = (self.slots.other(slot), why == Closed::Idle && self.slots.at(slot).flags.any(Flags::UNSENT));
         let filtered = self.slots.relay_of(slot).is_some_and(|(relay, _)| relay.filtered);
         for one in self.slots.sides(slot) {
@@ -398,7 +397,7 @@ impl Streams {
 
     /// Gives up connects that a connection asked for whose protocol is gone: there is nothing to tell what comes of them.
     #[cold]
-    pub(in crate::event_loop) fn give_connects_up(&mut self, asker: u32) {
+    fn give_connects_up(&mut self, asker: u32) {
         let token = self.slots.token(asker);
         for made in self.slots.having(|extra| extra.asker() == Some(token)) {
             let Some(slot) = self.slots.find(made) else { continue };

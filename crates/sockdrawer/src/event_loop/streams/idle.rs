@@ -1,5 +1,6 @@
 //! The idle timeout: a connection ends whose protocol takes no input, and whose peer takes no output, for the time that its generation
-//! allows. A connection that is over with its first read never hears of it: the time begins when epoll is asked to watch.
+//! allows; and a closed one whose peer takes no output for the time that it has to. `connections/due.rs` ends them. A connection that is over
+//! with its first read never hears of it: the time begins when epoll is asked to watch.
 
 use super::Streams;
 use crate::event_loop::buffer::Buffers;
@@ -32,9 +33,14 @@ impl IdleWatch<'_> {
             && !record.timer.is_set()
             && let Some(timeout) = self.generations.settings(record.table).idle
         {
-            let seen = Seen { progress: self.progress(slot), since: Instant::now() };
-            self.timers.look_again(self.slots, slot, seen, timeout);
+            self.watch(slot, timeout);
         }
+    }
+
+    /// Watches a connection from now on for no progress within this time.
+    pub(super) fn watch(&mut self, slot: u32, timeout: Duration) {
+        let seen = Seen { progress: self.progress(slot), since: Instant::now() };
+        self.timers.look_again(self.slots, slot, seen, timeout);
     }
 
     /// Goes on with the wait of a connection that was frozen for a while: where it was seen like that before, it has been idle all the time.

@@ -1,7 +1,7 @@
 //! Relays whose bytes pass the filters of layers, such as TLS: what one side's filters decode, the other side's encode.
 
 use super::Streams;
-use super::relaying::Relayed;
+use super::relaying::{Pair, Relayed};
 use crate::behaviour::Panicked;
 use crate::event_loop::slot::Flags;
 use crate::layer::spare;
@@ -13,13 +13,6 @@ use std::os::fd::AsFd;
 /// Unsent bytes of a side up to which its filters answer what it sends: KeyUpdate after KeyUpdate, from a peer that does not read.
 const MAX_UNSENT: usize = 512 * 1024;
 
-/// A connection and the one that it is joined with, of which the first has sent something.
-pub(in crate::event_loop) struct Pair<'c> {
-    pub(super) streams: &'c mut Streams,
-    pub(super) from: u32,
-    pub(super) to: u32,
-}
-
 /// The result of wire bytes. Bytes for the other side are in the scratch.
 struct Passed {
     decoded: io::Result<Decoded>,
@@ -29,11 +22,7 @@ struct Passed {
     says_why: bool,
 }
 
-impl<'c> Pair<'c> {
-    pub(in crate::event_loop) fn of(streams: &'c mut Streams, from: u32, to: u32) -> Pair<'c> {
-        Pair { streams, from, to }
-    }
-
+impl Pair<'_> {
     /// Looks whether bytes of the two pass filters. Returns whether the pair is there.
     pub(in crate::event_loop) fn find_filters(&mut self) -> bool {
         let has = [self.from, self.to].map(|side| self.with_filters(side, |_, _| ()));

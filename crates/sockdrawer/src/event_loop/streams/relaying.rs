@@ -2,7 +2,6 @@
 //! sent the other side is not read. Where a side has layers, `passing.rs` puts their filters between.
 
 use super::Streams;
-use super::passing::Pair;
 use crate::event_loop::READS_PER_TURN;
 use crate::event_loop::slot::Flags;
 use crate::event_loop::slots::Relay;
@@ -23,7 +22,18 @@ pub(in crate::event_loop) enum Relayed {
     Over,
 }
 
-impl Pair<'_> {
+/// Two connections that are joined: bytes go from the first to the other.
+pub(in crate::event_loop) struct Pair<'c> {
+    pub(super) streams: &'c mut Streams,
+    pub(super) from: u32,
+    pub(super) to: u32,
+}
+
+impl<'c> Pair<'c> {
+    pub(in crate::event_loop) fn of(streams: &'c mut Streams, from: u32, to: u32) -> Pair<'c> {
+        Pair { streams, from, to }
+    }
+
     /// Relays input that the protocol of the first side left, and the end, if it was read already.
     pub(in crate::event_loop) fn relay_kept(&mut self) {
         if self.pass_kept() != Relayed::Over && self.streams.slots.at(self.from).flags.any(Flags::PEER_ENDED) {
@@ -123,6 +133,7 @@ impl Pair<'_> {
         }
     }
 
+    /// Ends both sides, where each has ended in its direction.
     pub(in crate::event_loop) fn end_if_over(&mut self) {
         let both = [self.from, self.to];
         if both.iter().all(|side| self.streams.slots.at(*side).has_ended()) {

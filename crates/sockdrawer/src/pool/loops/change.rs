@@ -191,8 +191,7 @@ impl Loops {
         let placed = self.shared.placement.iter().flat_map(|placement| placement.inboxes());
         for inbox in inboxes_of(control).into_iter().chain(placed) {
             // A loop without traffic would hold the old service until its next connection.
-            let _ =
-                inbox.put(Message::Command(Box::new(|event_loop| entering::look_at_switch(&mut event_loop.connections.streams))));
+            let _ = inbox.put(Message::Command(Box::new(|event_loop| event_loop.connections.streams.look_at_switch())));
         }
     }
 }

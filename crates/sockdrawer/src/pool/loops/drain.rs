@@ -137,7 +137,7 @@ fn targets(
     let inboxes = apply::inboxes(core);
     let selector = selector.clone();
     let ask = move |event_loop: &mut EventLoop| {
-        let tokens = Selecting::of(&mut event_loop.connections).choose_to_end(&selector);
+        let tokens = Selecting::of(&mut event_loop.connections.streams).choose_to_end(&selector);
         take(event_loop, tokens)
     };
     ask_until(until.min(Instant::now() + ANSWER_WITHIN), &inboxes, ask)

@@ -9,7 +9,6 @@ use crate::config::{Config, Listening, Part};
 use crate::error::Error;
 use crate::event_loop::acceptor::Retiring;
 use crate::event_loop::connections::connecting::connect_for;
-use crate::event_loop::connections::entering;
 use crate::event_loop::generation::Generation;
 use crate::event_loop::inbox::{Asker, Command, Message};
 use crate::event_loop::notifier::Notifier;
@@ -184,7 +183,7 @@ impl Members for Loops {
         let accept_state = control.accept_state.clone();
         running.command(move |event_loop| {
             // A change may have come meanwhile.
-            entering::look_at_switch(&mut event_loop.connections.streams);
+            event_loop.connections.streams.look_at_switch();
             if accept_state != AcceptState::Open {
                 event_loop.intake().set_accept_state(&accept_state);
             }

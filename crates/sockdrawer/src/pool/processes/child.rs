@@ -212,7 +212,7 @@ fn run(event_loop: &mut EventLoop) -> Result<(), Errno> {
 fn listen(event_loop: &mut EventLoop, signals: &OwnedFd) {
     let Some(how) = fork::asked_to_end(signals.as_fd()) else { return };
     let Some(within) = how.within else {
-        let all = Selecting::of(&mut event_loop.connections).choose(&Selector::All);
+        let all = Selecting::of(&mut event_loop.connections.streams).choose(&Selector::All);
         all.into_iter().for_each(|token| drain_one(&mut event_loop.connections, token));
         return;
     };

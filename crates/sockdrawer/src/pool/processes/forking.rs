@@ -8,7 +8,6 @@ use super::registry;
 use super::to_pool::ToPool;
 use super::wire::{Generated, HelperRequest, Start, ToHelper, Tuning};
 use crate::event_loop::acceptor::Retiring;
-use crate::event_loop::connections::entering::look_at_switch;
 use crate::event_loop::delegates::Delegates;
 use crate::event_loop::endings::Endings;
 use crate::event_loop::generation::{Generation, Services};
@@ -396,7 +395,7 @@ impl Forking {
     fn committed(&mut self) -> Result<(), Refusal> {
         let (generation, generated) = self.next.take().ok_or_else(|| other("nothing was prepared"))?;
         self.generated = generated;
-        look_at_switch(&mut self.event_loop.connections.streams);
+        self.event_loop.connections.streams.look_at_switch();
         self.template.prepare(&generation);
         self.generations.push(generation);
         Ok(())
