@@ -9,7 +9,6 @@ pub(crate) mod ending;
 pub(crate) mod entering;
 pub(super) mod events;
 mod frozen;
-pub(super) mod jobs;
 mod marks;
 pub(crate) mod moving;
 pub(crate) mod operations;
@@ -28,7 +27,7 @@ use super::slot::Flags;
 use super::slots::Extra;
 use super::streams::idle::IdleWatch;
 use super::streams::relaying::Pair;
-use super::streams::{Streams, Tail, connects, leasing, peers};
+use super::streams::{Streams, Tail, connects, jobs, leasing, peers};
 use crate::behaviour::{Answer, Callback, More};
 use crate::clock::deadline;
 use crate::observe::Event;
@@ -76,11 +75,11 @@ impl Connections {
         answer
     }
 
-    /// Does what a callback said beside its answer.
+    /// Does what a callback asked for and stated beside its answer, and sets its timer.
     #[inline]
     fn after_call(&mut self, slot: u32, timer: Timer, now: &Cell<Option<Instant>>) {
         if !self.streams.scratch.asks.is_nothing() {
-            self.hear(slot);
+            self.do_asks(slot);
         }
         match timer {
             Timer::Keep => {}
@@ -94,9 +93,9 @@ impl Connections {
         }
     }
 
-    /// Does what a callback asked for beside its step.
+    /// Does what a callback asked for by its context: to pause, to hold, to be woken.
     #[inline(never)]
-    fn hear(&mut self, slot: u32) {
+    fn do_asks(&mut self, slot: u32) {
         let asks = std::mem::take(&mut self.streams.scratch.asks);
         let flags = &mut self.streams.slots.at(slot).flags;
         if asks.has(Asks::PAUSE) {
@@ -112,9 +111,9 @@ impl Connections {
             flags.set(Flags::HANDLED);
         }
         if asks.has(Asks::SHAKEN) && !asks.has(Asks::SHAKING) {
-            connects::shook(&mut self.streams, slot, true);
+            connects::handshake_ended(&mut self.streams, slot, true);
         }
-        self.streams.connects.shaking |= asks.has(Asks::SHAKING);
+        self.streams.connects.in_handshake |= asks.has(Asks::SHAKING);
         if asks.has(Asks::WAKE) {
             self.streams.slots.make_extra(slot).wake_below = Some(asks.wake_below);
             // Once the output of this callback is sent.
@@ -122,12 +121,13 @@ impl Connections {
             self.streams.io.wake_again(&mut self.streams.slots, token);
         }
         if let Some(said) = self.streams.scratch.said.take() {
-            self.heard(slot, *said);
+            self.do_statements(slot, *said);
         }
     }
 
+    /// Does what a callback stated: handshakes, the peer, a tag, connects, a report.
     #[cold]
-    fn heard(&mut self, slot: u32, said: Statements) {
+    fn do_statements(&mut self, slot: u32, said: Statements) {
         self.streams.io.count_handshakes(&said.handshakes);
         if let Some(learned) = said.learned {
             peers::learned(&mut self.streams, slot, learned);
@@ -150,7 +150,7 @@ impl Connections {
         let held = !self.streams.slots.at(slot).may_receive();
         let answer = self.dispatch(slot, event);
         if matches!(answer, Answer::Close) && self.streams.leaves_unanswered(slot) {
-            self.cut(slot, Closed::Purged);
+            self.end_now(slot, Closed::Purged);
         } else {
             self.follow(slot, answer, held);
         }
@@ -356,7 +356,7 @@ impl Connections {
         }
         if self.streams.slots.at(slot).flags.is(Phase::Relayed) {
             // No protocol says where the stream is whole.
-            return self.cut(slot, Closed::Purged);
+            return self.end_now(slot, Closed::Purged);
         }
         if self.streams.slots.at(slot).has_protocol() {
             self.streams.forget_protocol(slot, Closed::Purged);
@@ -371,9 +371,9 @@ impl Connections {
 
     /// Ends a connection now: in order where nothing is owed to its peer, else by a reset, which is the only way to tell the peer
     /// that something is missing.
-    pub(in crate::event_loop) fn cut(&mut self, slot: u32, why: Closed) {
+    pub(in crate::event_loop) fn end_now(&mut self, slot: u32, why: Closed) {
         if self.streams.slots.at(slot).flags.is(Phase::Connecting) {
-            return self.connect_failed(slot, crate::sys::Errno::CONNABORTED);
+            return self.connect_failed(slot, Errno::CONNABORTED);
         }
         if self.streams.slots.at(slot).flags.is(Phase::Cut) {
             return self.streams.leave(slot, true);
@@ -450,7 +450,8 @@ impl Connections {
         self.streams.slots.at(slot).is_taken()
     }
 
-    /// Takes back a connection for an action: now, where this returns true; else `act` is called later, if it was offered to another process.
+    /// Takes back a connection for an action: now, where this returns true. Else it was offered to another process, and `act` is called once it goes on here; or it
+    /// has ended.
     #[inline]
     fn happens_now(&mut self, slot: u32, act: impl FnOnce(&mut Connections, u32) + Send + 'static) -> bool {
         match self.moving.offered(self.streams.slots.at(slot)) {

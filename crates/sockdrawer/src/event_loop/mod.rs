@@ -46,7 +46,7 @@ pub(crate) use shared::{Basis, Placement, Shared};
 
 use crate::limit::limiter::Waiter;
 use acceptor::Acceptor;
-use connections::{Connections, connecting, due, entering, events, jobs, operations, publishing, returning};
+use connections::{Connections, connecting, due, entering, events, operations, publishing, returning};
 use connector::Connector;
 use dialer::Dialer;
 use endings::Endings;
@@ -354,8 +354,8 @@ impl EventLoop {
         for _ in 0..MESSAGES_PER_TURN {
             match self.unread.pop_front() {
                 None => return,
-                Some(Message::Done(token, result)) => jobs::done(&mut self.connections, token, result),
-                // The mistake: the connection that has the slot now gets what was meant for another.
+                Some(Message::Done(token, result)) => returning::job_done(&mut self.connections, token, result),
+                // Only in a build with this mistake: the connection that has the slot now gets what was meant for another.
                 #[cfg(sockdrawer_broken = "stale-note")]
                 Some(Message::Note(token, note, urgency)) => {
                     let token = self.connections.streams.slots.token(token as u32);
@@ -402,7 +402,7 @@ impl EventLoop {
         self.connections.abandoned = true;
         for slot in 0..self.connections.streams.slots.len() {
             if self.connections.streams.slots.at(slot).is_taken() {
-                let end = std::panic::AssertUnwindSafe(|| self.connections.cut(slot, why));
+                let end = std::panic::AssertUnwindSafe(|| self.connections.end_now(slot, why));
                 let _ = std::panic::catch_unwind(end);
             }
         }

@@ -45,7 +45,7 @@ pub(super) struct AskedConnect {
     pub(super) first: Vec<u8>,
     pub(super) began: Instant,
     /// Layers shake hands: the one that asked has not been told yet.
-    pub(super) shaking: bool,
+    pub(super) in_handshake: bool,
 }
 
 impl AskedConnect {

@@ -4,6 +4,7 @@
 mod closing;
 pub(super) mod connects;
 pub(super) mod idle;
+pub(super) mod jobs;
 pub(super) mod leasing;
 mod passing;
 pub(super) mod peers;
@@ -36,7 +37,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Answer of the last read of a connection to the question if input is still to come.
+/// Tells whether input may be unread after the last read of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tail {
     /// The last read was short and all was taken: as far as can be known, nothing is unread.
@@ -197,7 +198,7 @@ impl Streams {
             return None;
         }
         if self.unsent.bytes(slot).is_empty() {
-            // The kernel has sent all: see `start_closing`.
+            // Nothing is kept, and the kernel has sent all: a relay that was cut short can be reset now without a loss.
             self.leave(slot, true);
             return None;
         }
@@ -216,7 +217,7 @@ impl Streams {
         let left = self.unsent.bytes(slot).len();
         if left == 0 {
             if self.slots.extra(slot).is_some_and(|extra| extra.is_cut_short) {
-                // The kernel has it: see `start_closing`.
+                // The kernel has it: `start_closing` asked epoll to tell when all of that is sent.
                 self.unsent.release(slot);
                 return None;
             }
@@ -243,16 +244,16 @@ impl Streams {
         self.end(slot, Closed::Error(errno.raw_os_error()), false);
     }
 
-    /// Lets epoll know what the connection waits for. Input that is not wanted is unwatched only when it comes: a job is
-    /// usually done before the peer's next message.
+    /// Asks epoll for what the connection waits for. Input that the protocol does not want now is unwatched only when some has come (`input_came`): a
+    /// job is usually done before the peer's next message.
     #[inline]
-    pub(super) fn settle(&mut self, slot: u32, unwanted: bool) {
+    pub(super) fn settle(&mut self, slot: u32, input_came: bool) {
         if !self.slots.at(slot).is_settled() {
-            self.change_interest(slot, unwanted);
+            self.change_interest(slot, input_came);
         }
     }
 
-    fn change_interest(&mut self, slot: u32, unwanted: bool) {
+    fn change_interest(&mut self, slot: u32, input_came: bool) {
         let flags = self.slots.at(slot).flags;
         if flags.is(Phase::Empty) || flags.is(Phase::Frozen) || flags.is(Phase::Leased) {
             return;
@@ -270,7 +271,7 @@ impl Streams {
             () => record.may_receive() && !finished,
         };
         let watched = flags.any(Flags::WATCH_READ);
-        let read = wanted || (watched && !unwanted && !finished && !flags.is(Phase::Flushing));
+        let read = wanted || (watched && !input_came && !finished && !flags.is(Phase::Flushing));
         let write = flags.any(Flags::UNSENT);
         // The end of a peer is told also while its input is paused, once none is left before it.
         let over = Flags::PEER_ENDED.union(Flags::END_BEHIND).union(Flags::KEPT).union(Flags::WORKING);

@@ -38,7 +38,7 @@ pub(crate) struct BoundListener {
 impl Drop for BoundListener {
     fn drop(&mut self) {
         // While its socket still listens: another program must not take the path for stale, and lose it a moment later.
-        // The mistake: the end of a predecessor removes the path of its successor.
+        // Only in a build with this mistake: the end of a predecessor removes the path of its successor.
         if let (Some(path), true) = (self.path.take(), self.handed_over && !cfg!(sockdrawer_broken = "unlinks")) {
             path.leave();
         }

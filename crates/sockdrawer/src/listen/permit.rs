@@ -54,7 +54,7 @@ impl Drop for Permit {
         if let Some(listener) = self.listener.take() {
             listener.limiter.put_back();
         }
-        // The mistake: a permit that no connection used is lost.
+        // Only in a build with this mistake: a permit that no connection used is lost.
         let lost = cfg!(sockdrawer_broken = "permit-leak");
         if let Some(limiter) = self.limiter.take().filter(|_| !lost) {
             limiter.put_back();

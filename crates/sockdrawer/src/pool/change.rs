@@ -66,7 +66,7 @@ impl<M: Members> Core<M> {
         } else {
             None
         };
-        // The mistake: it comes into force before all that can fail was done.
+        // Only in a build with this mistake: the generation comes into force before all that can fail was done.
         #[cfg(sockdrawer_broken = "switch-before-prepare")]
         let next = next.and_then(|next| {
             M::commit(self, control, wanted, Some(next), limit);

@@ -464,7 +464,7 @@ impl<M: Moving> Movable for Core<M> {
             M::pass_listener_accept_states(self, &control, &shut, PASSES_WITHIN);
         }
         self.count_predecessor(held);
-        // The mistake: what the predecessor has counts for nothing.
+        // Only in a build with this mistake: what the predecessor has counts for nothing.
         let connections = if cfg!(sockdrawer_broken = "frees-permit") { 0 } else { held.connections };
         self.own.limiter().hold_more(connections);
         for (state, connections) in self.occupied(held) {

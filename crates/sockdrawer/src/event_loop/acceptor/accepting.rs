@@ -456,7 +456,7 @@ impl Intake<'_> {
                     return;
                 }
                 // An empty one needs no permit to go, which at the limit others would have taken again and again.
-                // The mistake of a broken build: connections that wait there are reset.
+                // Only in a build with this mistake: connections that wait there are reset.
                 let io = &self.connections.streams.io;
                 if self.acceptor.sockets.has_nothing(io, index) || cfg!(sockdrawer_broken = "close-without-drain") {
                     drop(self.acceptor.sockets.give_up(io, index));

@@ -63,7 +63,7 @@ impl Acceptor {
         if self.sockets.at(index).listener.limiter.count_one() {
             return Ok(());
         }
-        // The mistake: the pool's room is lost where the listener has none.
+        // Only in a build with this mistake: the pool's room is lost where the listener has none.
         if !cfg!(sockdrawer_broken = "permit-leak") {
             io.shared.limiter.put_back();
         }
@@ -73,7 +73,7 @@ impl Acceptor {
     /// Gives room back, last taken, first given: a listener never counts more than its pool.
     #[cold]
     pub(super) fn give_room_back(&mut self, io: &Io, index: usize) {
-        // The mistake: room that no connection used is lost.
+        // Only in a build with this mistake: room that no connection used is lost.
         if !cfg!(sockdrawer_broken = "permit-leak") {
             self.sockets.at(index).listener.limiter.put_back();
             io.shared.limiter.put_back();

@@ -128,8 +128,8 @@ fn join_arrivals(streams: &mut Streams, sides: &HashMap<u64, ArrivedSide>) {
 pub(crate) fn release(connections: &mut Connections) {
     let tokens: Vec<u64> = connections.moving.tokens();
     moving::thaw_all(connections, false);
-    for slot in tokens {
-        if let Some(slot) = connections.streams.slots.find(slot) {
+    for token in tokens {
+        if let Some(slot) = connections.streams.slots.find(token) {
             connections.resume(slot);
             connections.streams.settle(slot, false);
         }

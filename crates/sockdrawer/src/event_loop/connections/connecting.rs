@@ -8,7 +8,7 @@ use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
 use crate::event_loop::slots::AskedConnect;
 use crate::event_loop::streams::Streams;
-use crate::event_loop::streams::connects::not_shaken;
+use crate::event_loop::streams::connects::handshake_failure;
 use crate::event_loop::streams::idle::IdleWatch;
 use crate::listen::permit::Permit;
 use crate::net::Address;
@@ -71,7 +71,7 @@ pub(crate) fn connect_for(connections: &mut Connections, by: Asker, Connect { ta
         .and_then(|(socket, permit)| begin_connecting(streams, socket, permit, &target, (began, Duration::ZERO), within, true));
     match begun {
         Ok(slot) => {
-            let asked = AskedConnect { by, target, first, began, shaking: false };
+            let asked = AskedConnect { by, target, first, began, in_handshake: false };
             streams.slots.make_extra(slot).asked = Some(Box::new(asked));
         }
         Err(errno) => {
@@ -113,7 +113,7 @@ fn connected(connections: &mut Connections, slot: u32, remote: Option<SocketAddr
     let before = streams.connects;
     match asker {
         None => streams.connects.established(),
-        Some(_) => streams.connects.shaking = false,
+        Some(_) => streams.connects.in_handshake = false,
     }
     if asker.is_none() && streams.io.shared.placement.is_some() {
         // The old epoll must not go on watching what runs elsewhere.
@@ -132,7 +132,7 @@ fn connected(connections: &mut Connections, slot: u32, remote: Option<SocketAddr
         streams.scratch.bytes.append(&mut asked.first);
     }
     entering::open_protocol(connections, slot, &Peer::new(remote, Side::Connected).with_lag(lag).with_connect_time(took));
-    let shaking = connections.streams.connects.shaking;
+    let in_handshake = connections.streams.connects.in_handshake;
     if let Some(slot) = connections.streams.slots.with_protocol(token) {
         // It is watched since the connect began.
         IdleWatch::of(&mut connections.streams).begin(slot);
@@ -144,12 +144,12 @@ fn connected(connections: &mut Connections, slot: u32, remote: Option<SocketAddr
     // A pool that connects does not wait for what became of it.
     connections.streams.connects = before;
     match connections.streams.slots.with_protocol(token) {
-        Some(slot) if shaking => {
+        Some(slot) if in_handshake => {
             if let Some(asked) = connections.streams.slots.make_extra(slot).asked.as_mut() {
-                (asked.by, asked.shaking) = (asker, true);
+                (asked.by, asked.in_handshake) = (asker, true);
             }
         }
-        None if shaking => connections.tell_asker(asker, Err(not_shaken(remote, took))),
+        None if in_handshake => connections.tell_asker(asker, Err(handshake_failure(remote, took))),
         Some(slot) => {
             let handle = connections.streams.slots.at(slot).handle(slot, &connections.streams.post);
             connections.tell_asker(asker, Ok(handle));

@@ -46,7 +46,7 @@ fn timer_due(connections: &mut Connections, slot: u32, now: Instant) {
         connections.callback(slot, Callback::Timeout);
         IdleWatch::of(&mut connections.streams).begin(slot);
     } else if record.flags.is(Phase::Flushing) {
-        connections.cut(slot, Closed::Purged);
+        connections.end_now(slot, Closed::Purged);
     } else {
         streams.leave(slot, false);
     }
@@ -69,7 +69,7 @@ fn look_due(connections: &mut Connections, slot: u32, now: Instant) {
     }
     if is_closed || flags.any(Flags::UNSENT) {
         // It had all that time to take its output.
-        return connections.cut(slot, if is_closed { Closed::Purged } else { Closed::Idle });
+        return connections.end_now(slot, if is_closed { Closed::Purged } else { Closed::Idle });
     }
     streams.io.counters.idle().add(1);
     streams.forget_protocol(slot, Closed::Idle);

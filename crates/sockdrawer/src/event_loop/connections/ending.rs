@@ -72,7 +72,7 @@ impl CountedEnd<'_> {
         let (new, endings) = (self.count(tokens), self.endings.clone());
         in_slices(self.connections, new, move |connections, slot| {
             // A loop that was busy until now does not begin what it has no time for.
-            if Instant::now() < endings.until { connections.drain(slot) } else { connections.cut(slot, Closed::Purged) }
+            if Instant::now() < endings.until { connections.drain(slot) } else { connections.end_now(slot, Closed::Purged) }
         });
     }
 
@@ -102,7 +102,7 @@ impl CountedEnd<'_> {
             if Instant::now() >= endings.until
                 && let Some(slot) = connections.streams.slots.find(token)
             {
-                connections.cut(slot, Closed::Purged);
+                connections.end_now(slot, Closed::Purged);
             }
         });
     }
@@ -122,7 +122,7 @@ impl CountedEnd<'_> {
     pub(crate) fn cut(&mut self) {
         let mut left = self.connections.streams.slots.having(|extra| extra.is_counted_for(self.endings));
         left.retain(|token| !decide_cut(&mut self.connections.streams, *token));
-        in_slices(self.connections, left, |connections, slot| connections.cut(slot, Closed::Purged));
+        in_slices(self.connections, left, |connections, slot| connections.end_now(slot, Closed::Purged));
     }
 
     /// Closes the connections that are counted as cut, by whatever deadline.

@@ -43,7 +43,7 @@ pub(crate) fn reserve(streams: &mut Streams, capacity: usize) {
     streams.generations.active().table.reserve(capacity);
 }
 
-/// Begins a connection that has its slot under the active generation and lets it speak. It is read at once: most peers have sent by now.
+/// Begins a connection that has its slot under the active generation and lets it speak. An accepted one is read at once: most peers have sent by now.
 #[inline(always)]
 pub(in crate::event_loop) fn enter(connections: &mut Connections, slot: u32, peer: &Peer) {
     let streams = &mut connections.streams;

@@ -1,4 +1,5 @@
-//! Connections that are between two processes: epoll does not know them, nothing is read, written or called.
+//! Connections that are between two processes: epoll does not know them, and nothing is read. Until all that move together are frozen they still
+//! hear notes; then all that happens to them is kept for later.
 
 use super::Connections;
 use super::slices::Slices;
@@ -23,7 +24,8 @@ const MAX_LATER: usize = 16 * MAX_NOTES;
 pub(super) struct MovingConnections {
     /// Frozen connections, by id.
     pub(super) frozen: HashMap<u64, Frozen>,
-    /// Frozen connections that were not offered yet hear their notes: some were sent before all were frozen. How many did since the last look.
+    /// Some: connections that move together are being frozen, and those that were not offered yet hear notes still; the number of these since
+    /// the last look. None: notes are kept.
     pub(super) gathered: Option<u64>,
     /// Notes that came for frozen connections, in order: one for many connections stands here once.
     pub(super) notes: Vec<Arc<[u8]>>,
@@ -148,7 +150,7 @@ impl MovingConnections {
     }
 }
 
-/// A connection that nothing happens to but its end.
+/// A connection that is frozen.
 #[derive(Default)]
 pub(super) struct Frozen {
     pub(super) token: u64,

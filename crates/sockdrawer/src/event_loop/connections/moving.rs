@@ -211,7 +211,7 @@ fn save(Connections { streams, moving, .. }: &mut Connections, slot: u32, listen
         state: std::mem::take(&mut saver.bytes),
         versions: written.versions(),
         names: written.names(),
-        // The mistakes: input that was read and not taken, or output that was not sent, stays behind.
+        // Only in builds with these mistakes: input that was read and not taken, or output that was not sent, stays behind.
         kept: if cfg!(sockdrawer_broken = "forgets-kept") { Vec::new() } else { streams.kept.bytes(slot).to_vec() },
         unsent: if cfg!(sockdrawer_broken = "forgets-unsent") { Vec::new() } else { streams.unsent.bytes(slot).to_vec() },
         timer: due.map(|due| due.saturating_duration_since(Instant::now()).as_nanos().try_into().unwrap_or(u64::MAX)),
@@ -277,7 +277,7 @@ pub(crate) fn let_go(connections: &mut Connections, restored: &[u64]) -> Yours {
     }
     connections.moving.ids(|frozen| frozen.offered).into_iter().for_each(|id| connections.thaw(id));
     connections.moving.forget_notes();
-    // The mistake: the next process does not get what it restored.
+    // Only in a build with this mistake: the next process does not get what it restored.
     if cfg!(sockdrawer_broken = "drops-slice") { Yours::default() } else { gone }
 }
 
@@ -287,13 +287,13 @@ fn let_one_go(Connections { streams, moving, .. }: &mut Connections, id: u64) ->
     }
     let Frozen { token, notes, .. } = moving.frozen.remove(&id)?;
     let slot = streams.slots.find(token).filter(|slot| streams.slots.at(*slot).flags.is(Phase::Frozen))?;
-    // The mistake: it goes on here, too.
+    // Only in a build with this mistake: the connection goes on here, too.
     if cfg!(sockdrawer_broken = "two-owners") {
         streams.slots.at(slot).flags.enter(Phase::Open);
         streams.settle(slot, false);
         return Some(notes);
     }
-    // The mistake: its peer is told of an end. That it is gone already is no matter.
+    // Only in a build with this mistake: the peer is told of an end. That it is gone already is no matter.
     if cfg!(sockdrawer_broken = "ends-first") {
         _ = streams.io.system.finish(streams.slots.socket(slot));
     }

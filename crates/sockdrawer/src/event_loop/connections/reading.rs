@@ -49,8 +49,8 @@ fn read_kept(record: &Slot, kept: &[u8], read: &mut [u8]) -> Kept {
 
 impl Connections {
     /// Reads and offers what came. Nearly always one read brings all there is, the protocol takes it and goes on, and the kernel takes
-    /// its output: that way is written out here and looks nothing up twice, because of code and memory that the last connection used
-    /// the kernel leaves little in the processor's caches. Whatever turns out otherwise goes on elsewhere.
+    /// its output: that way is written out here and looks nothing up twice: between two connections the kernel runs, which leaves
+    /// little of the loop's code and memory in the processor's caches. All else goes on elsewhere.
     pub(super) fn readable(&mut self, slot: u32) {
         let record = self.streams.slots.at(slot);
         let Some(socket) = record.socket.as_ref().filter(|_| !record.flags.any(Flags::UNREAD)) else {

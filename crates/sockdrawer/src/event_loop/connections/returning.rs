@@ -1,4 +1,4 @@
-//! Leased connections that come back. Their slots, permits and protocol states stayed here.
+//! Leased connections that come back, and results of jobs. The slot, permit and protocol state stayed here meanwhile.
 
 use super::Connections;
 use crate::behaviour::Callback;
@@ -7,7 +7,8 @@ use crate::event_loop::lease::{GivenBack, LeaseEnd, Returned};
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
 use crate::event_loop::streams::Tail;
-use crate::protocol::{Closed, Urgency};
+use crate::observe::Event;
+use crate::protocol::{Closed, JobResult, Urgency};
 use crate::sys::panics;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -86,4 +87,29 @@ fn go_on(connections: &mut Connections, slot: u32, outcome: LeaseEnd) {
         }
         LeaseEnd::Panicked(message) => connections.streams.crash(slot, message),
     }
+}
+
+/// Handles the result of a job.
+pub(in crate::event_loop) fn job_done(connections: &mut Connections, token: u64, mut result: JobResult) {
+    let streams = &mut connections.streams;
+    if let Some(payload) = result.take_panic() {
+        let message = panics::message(payload);
+        streams.io.counters.job_panics().add(1);
+        streams.io.tell_some(&Event::JobPanicked { message });
+    }
+    let Some(slot) = streams.slots.find(token) else {
+        panics::discard(result);
+        return drop(streams.orphans.remove(&token));
+    };
+    let record = streams.slots.at(slot);
+    if !record.has_protocol() {
+        record.flags.clear(Flags::WORKING);
+        panics::discard(result);
+        return;
+    }
+    // The flag stays until the callback has returned: input is held that long, and offered again by `follow`.
+    let answer = connections.dispatch(slot, Callback::JobDone(&mut Some(result)));
+    connections.streams.slots.at(slot).flags.clear(Flags::WORKING);
+    connections.follow(slot, answer, true);
+    connections.streams.settle(slot, false);
 }

@@ -85,21 +85,22 @@ impl Streams {
         }
     }
 
-    /// Starts to close a connection whose protocol is gone: what is left is sent, then the socket lingers. It has this time to send it; where its
-    /// peer `may_read` for longer, until the peer has read nothing for this time.
-    pub(in crate::event_loop) fn start_closing(&mut self, slot: u32, flush: Duration, may_read: bool) {
+    /// Starts to close a connection whose protocol is gone: what is left is sent, then the socket lingers. `flush` is the time for that; with
+    /// `while_it_reads` it begins anew whenever the peer has read something.
+    pub(in crate::event_loop) fn start_closing(&mut self, slot: u32, flush: Duration, while_it_reads: bool) {
         let flags = &mut self.slots.at(slot).flags;
         flags.enter(Phase::Flushing);
         flags.clear(Flags::PAUSED.union(Flags::HELD).union(Flags::FULL).union(Flags::BACKED_UP));
         if flags.any(Flags::EXTRA) && self.slots.extra(slot).is_some_and(|extra| extra.is_cut_short) {
-            // A reset drops what the kernel has not sent: epoll tells of room when that is nothing. It fails for a Unix socket alone, whose peer has it.
+            // A reset drops what the kernel has not sent, so epoll is asked to tell of room only when it has nothing left. Unix sockets refuse that: their bytes are
+            // with the peer already.
             let _ = self.io.system.has_room_once_sent(self.slots.socket(slot));
             self.slots.at(slot).flags.set(Flags::UNSENT);
         }
         if !self.slots.at(slot).flags.any(Flags::UNSENT) {
             return self.all_sent(slot);
         }
-        if may_read {
+        if while_it_reads {
             IdleWatch::of(self).watch(slot, flush);
         } else {
             let now = Instant::now();
@@ -253,7 +254,7 @@ impl Streams {
         }
         let asks = std::mem::take(&mut self.scratch.asks);
         if asks.has(Asks::SHAKING) {
-            connects::shook(self, slot, false);
+            connects::handshake_ended(self, slot, false);
         }
         if !asks.has(Asks::HANDLE) {
             return;
@@ -323,7 +324,7 @@ impl Streams {
             drop(extra.peer_count);
             self.slots.leave(slot);
         }
-        // After its permit went back, which else would be taken for one of a connection that no loop has told of.
+        // The permit has gone back before: an end that is counted while it is taken would leave a permit that looks like that of a connection that was not counted.
         extra.endings.iter().for_each(|endings| endings.ended(reset, held, flags.is(Phase::Cut)));
         self.descriptor_freed = true;
     }
@@ -404,7 +405,7 @@ impl Streams {
             if self.slots.at(slot).flags.is(Phase::Connecting) {
                 self.io.counters.connect_failed().add(1);
                 self.leave(slot, true);
-            } else if self.slots.extra(slot).and_then(|extra| extra.asked.as_ref()).is_some_and(|asked| asked.shaking) {
+            } else if self.slots.extra(slot).and_then(|extra| extra.asked.as_ref()).is_some_and(|asked| asked.in_handshake) {
                 self.end(slot, Closed::Aborted, true);
             }
         }

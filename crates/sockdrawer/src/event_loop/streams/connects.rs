@@ -13,17 +13,17 @@ pub(in crate::event_loop) struct Connects {
     pub(in crate::event_loop) failed: u32,
     pub(in crate::event_loop) established: bool,
     /// The connection that was opened last has a handshake before it.
-    pub(in crate::event_loop) shaking: bool,
+    pub(in crate::event_loop) in_handshake: bool,
 }
 
 impl Connects {
     pub(in crate::event_loop) fn established(&mut self) {
-        *self = Connects { failed: 0, established: true, shaking: false };
+        *self = Connects { failed: 0, established: true, in_handshake: false };
     }
 
-    /// Counts the handshake that is under way as not over yet: what was before `established` is so still.
+    /// Takes back that the last connect succeeded, where its handshake runs still. `before` is the state before it.
     pub(in crate::event_loop) fn wait_for_handshake(&mut self, before: Connects) {
-        if std::mem::take(&mut self.shaking) {
+        if std::mem::take(&mut self.in_handshake) {
             *self = Connects { failed: before.failed + self.failed, ..before };
         }
     }
@@ -34,17 +34,17 @@ impl Connects {
 }
 
 /// Handles the end of a handshake of layers, or of the connection before that. The asker is told after this callback.
-pub(in crate::event_loop) fn shook(streams: &mut Streams, slot: u32, hands: bool) {
+pub(in crate::event_loop) fn handshake_ended(streams: &mut Streams, slot: u32, succeeded: bool) {
     let asked = streams.slots.extra_of(slot).and_then(|extra| extra.asked.as_mut());
     match asked {
-        None if hands => streams.connects.established(),
-        None => (streams.connects.failed, streams.connects.shaking) = (streams.connects.failed + 1, true),
-        // It is being opened, or its asker was told.
-        Some(asked) if !asked.shaking => streams.connects.shaking |= !hands,
+        None if succeeded => streams.connects.established(),
+        None => (streams.connects.failed, streams.connects.in_handshake) = (streams.connects.failed + 1, true),
+        // No asker waits: the protocol is being opened just now, or the asker was told already.
+        Some(asked) if !asked.in_handshake => streams.connects.in_handshake |= !succeeded,
         Some(asked) => {
-            asked.shaking = false;
-            let (by, failure) = (asked.take_asker(), not_shaken(asked.target.internet(), asked.began.elapsed()));
-            let result = if hands { Ok(streams.slots.at(slot).handle(slot, &streams.post)) } else { Err(failure) };
+            asked.in_handshake = false;
+            let (by, failure) = (asked.take_asker(), handshake_failure(asked.target.internet(), asked.began.elapsed()));
+            let result = if succeeded { Ok(streams.slots.at(slot).handle(slot, &streams.post)) } else { Err(failure) };
             by.tell_later(&streams.io.inbox, result);
         }
     }
@@ -63,7 +63,7 @@ pub(in crate::event_loop) fn tell_failed(streams: &mut Streams, failure: &Connec
     }
 }
 
-/// Makes the failure of a connect where the peer has accepted, and its layers have not shaken hands.
-pub(in crate::event_loop) fn not_shaken(target: Option<SocketAddr>, after: Duration) -> ConnectFailure {
+/// Makes the failure of a connect that the peer has accepted, and whose layers have not done their handshake.
+pub(in crate::event_loop) fn handshake_failure(target: Option<SocketAddr>, after: Duration) -> ConnectFailure {
     ConnectFailure { target, errno: Errno::PROTO.raw_os_error(), after, lag: Duration::ZERO }
 }

@@ -137,7 +137,8 @@ impl<'c> Pair<'c> {
     pub(in crate::event_loop) fn end_if_over(&mut self) {
         let both = [self.from, self.to];
         if both.iter().all(|side| self.streams.slots.at(*side).has_ended()) {
-            // The other one follows, and is gone first: the permit of a connection that was made is free before that of the one it was for.
+            // To forget one side's protocol ends the other side, which so leaves first: the permit of a connection that was made is free before that of the one it was
+            // for.
             let made_first = self.streams.slots.at(self.to).flags.any(Flags::CONNECTED);
             let last = if made_first { self.from } else { self.to };
             self.streams.forget_protocol(last, Closed::Orderly);
