@@ -13,7 +13,7 @@ mod marks;
 pub(crate) mod moving;
 pub(crate) mod operations;
 pub(super) mod publishing;
-pub(crate) mod reading;
+mod reading;
 pub(super) mod returning;
 pub(crate) mod selecting;
 mod slices;

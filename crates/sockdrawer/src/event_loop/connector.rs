@@ -1,11 +1,10 @@
 //! Beginning connects: the acceptor's mirror. It takes a permit, makes a socket and puts it into a slot while the handshake runs.
 
-use super::connections::connecting::begin_connecting;
 use super::dialer::Dialer;
 use super::io::Io;
 use super::ports::Ports;
 use super::streams::Streams;
-use super::streams::connects::{Connects, tell_failed};
+use super::streams::connects::{self, Connects};
 use crate::config::Late;
 use crate::limit::limiter::Waiter;
 use crate::listen::permit::Permit;
@@ -197,12 +196,12 @@ fn connect(streams: &mut Streams, dialer: &Dialer, (turn, due): (usize, Instant)
     let lag = dialer.lag(due, began);
     let opened = open_connecting(&streams.io, dialer, turn, target);
     let begun =
-        opened.and_then(|socket| begin_connecting(streams, socket, permit, target, (began, lag), connecting.timeout, false));
+        opened.and_then(|socket| connects::begin(streams, socket, permit, target, (began, lag), connecting.timeout, false));
     match begun {
         Ok(_) => {}
         Err(errno) => {
             let (target, after) = (target.internet(), began.elapsed());
-            tell_failed(streams, &ConnectFailure { target, errno: errno.raw_os_error(), after, lag });
+            connects::tell_failed(streams, &ConnectFailure { target, errno: errno.raw_os_error(), after, lag });
         }
     }
 }

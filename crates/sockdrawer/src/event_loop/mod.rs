@@ -29,7 +29,7 @@ mod shared;
 mod slot;
 mod slots;
 pub(crate) mod snapshot;
-pub(crate) mod streams;
+mod streams;
 mod timer;
 mod timers;
 pub(crate) mod user_code;
@@ -199,12 +199,8 @@ impl EventLoop {
     /// Turns end when this has something to read, and say so by the bit of its number, below 32.
     pub(crate) fn notice(&self, number: u32, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
         let interest = Interest::READ;
-        self.connections.streams.io.system.watch(
-            self.connections.streams.io.epoll.as_fd(),
-            descriptor,
-            NOTICED + u64::from(number),
-            interest,
-        )
+        let io = &self.connections.streams.io;
+        io.system.watch(io.epoll.as_fd(), descriptor, NOTICED + u64::from(number), interest)
     }
 
     /// Waits for events and handles them once. True when there was an event.
@@ -218,7 +214,8 @@ impl EventLoop {
         }
         if events.len() == 0 {
             let timeout = self.timeout();
-            let waited = self.connections.streams.io.system.wait(self.connections.streams.io.epoll.as_fd(), events, timeout);
+            let io = &self.connections.streams.io;
+            let waited = io.system.wait(io.epoll.as_fd(), events, timeout);
             waited.expect(BAD_EPOLL);
         }
         sleeping(false);
@@ -229,13 +226,9 @@ impl EventLoop {
     #[inline(never)]
     fn spin(&mut self, events: &mut Events, time: Duration) {
         let until = Instant::now() + self.timeout().map_or(time, |timeout| timeout.min(time));
+        let io = &self.connections.streams.io;
         loop {
-            self.connections
-                .streams
-                .io
-                .system
-                .wait(self.connections.streams.io.epoll.as_fd(), events, Some(Duration::ZERO))
-                .expect(BAD_EPOLL);
+            io.system.wait(io.epoll.as_fd(), events, Some(Duration::ZERO)).expect(BAD_EPOLL);
             if events.len() > 0 || Instant::now() >= until {
                 return;
             }
@@ -246,8 +239,8 @@ impl EventLoop {
     /// Does one turn without waiting, for a thread that waits elsewhere. Returns true where there were events.
     #[cfg(feature = "tokio")]
     pub(crate) fn turn_now(&mut self, events: &mut Events) -> bool {
-        let waited =
-            self.connections.streams.io.system.wait(self.connections.streams.io.epoll.as_fd(), events, Some(Duration::ZERO));
+        let io = &self.connections.streams.io;
+        let waited = io.system.wait(io.epoll.as_fd(), events, Some(Duration::ZERO));
         waited.expect(BAD_EPOLL);
         self.handle(events)
     }

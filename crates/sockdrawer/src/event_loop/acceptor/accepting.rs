@@ -417,24 +417,20 @@ impl Intake<'_> {
         let Some(peer_counts) = self.acceptor.view.policy.peer_counts.clone() else {
             return self.connections.streams.slots.forget_peer_counts();
         };
-        for slot in 0..self.connections.streams.slots.len() {
-            let counted = self
-                .connections
-                .streams
-                .slots
-                .extra(slot)
-                .and_then(|extra| extra.peer_count.as_ref())
-                .is_some_and(|peer_count| peer_count.is_of(&peer_counts));
-            if !self.connections.streams.slots.at(slot).is_taken() || counted {
+        let Streams { slots, generations, io, .. } = &mut self.connections.streams;
+        for slot in 0..slots.len() {
+            let peer_count = slots.extra(slot).and_then(|extra| extra.peer_count.as_ref());
+            let counted = peer_count.is_some_and(|peer_count| peer_count.is_of(&peer_counts));
+            if !slots.at(slot).is_taken() || counted {
                 continue;
             }
             // A connection without an address, or with none any more, cannot be counted by it; and the proxy's address is not its peer's.
-            if self.connections.streams.slots.at(slot).side() == Side::Accepted
-                && !self.connections.streams.generations.awaits_peer(&mut self.connections.streams.slots, slot)
-                && let Some(peer) = self.connections.streams.io.remote(&mut self.connections.streams.slots, slot)
+            if slots.at(slot).side() == Side::Accepted
+                && !generations.awaits_peer(slots, slot)
+                && let Some(peer) = io.remote(slots, slot)
                 && let Ok((peer_count, _)) = peer_counts.enter(peer.ip(), usize::MAX)
             {
-                self.connections.streams.slots.make_extra(slot).peer_count = Some(peer_count);
+                slots.make_extra(slot).peer_count = Some(peer_count);
             }
         }
     }

@@ -90,9 +90,9 @@ fn seat(connections: &mut Connections, arrived: Arrived, permit: Permit, notes: 
         // The loop whose inbox was full is another process's.
         streams.io.inbox.room(token);
     }
-    let progress = IdleWatch::of(streams).progress(slot);
+    let seen = IdleWatch::of(streams).seen(slot, moved.idle);
     operations::tell_restored(connections, slot);
-    IdleWatch::of(&mut connections.streams).was_idle(slot, progress, moved.idle);
+    IdleWatch::of(&mut connections.streams).go_on(slot, seen);
     notes.into_iter().for_each(|note| connections.note(token, note, Urgency::Delivered));
     token
 }
@@ -118,8 +118,8 @@ fn join_arrivals(streams: &mut Streams, sides: &HashMap<u64, ArrivedSide>) {
     // Only now both sides are there, whose progress is one.
     for ArrivedSide { token, idle, .. } in sides.values() {
         if let Some(slot) = streams.slots.find(*token) {
-            let progress = IdleWatch::of(streams).progress(slot);
-            IdleWatch::of(streams).was_idle(slot, progress, *idle);
+            let seen = IdleWatch::of(streams).seen(slot, *idle);
+            IdleWatch::of(streams).go_on(slot, seen);
         }
     }
 }

@@ -1,49 +1,16 @@
 //! Connections that are being made: a slot each while the handshake runs, and what becomes of it.
 
 use super::{Connections, entering, events};
-use crate::clock::deadline;
 use crate::event_loop::inbox::Asker;
 use crate::event_loop::incoming::Incoming;
 use crate::event_loop::phase::Phase;
-use crate::event_loop::slot::Flags;
 use crate::event_loop::slots::AskedConnect;
-use crate::event_loop::streams::Streams;
-use crate::event_loop::streams::connects::handshake_failure;
+use crate::event_loop::streams::connects;
 use crate::event_loop::streams::idle::IdleWatch;
-use crate::listen::permit::Permit;
-use crate::net::Address;
 use crate::protocol::{Connect, ConnectFailure, Handle, Peer, Side};
-use crate::sys::{Errno, Interest, Ready};
+use crate::sys::{Errno, Ready};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
-
-/// Takes a slot for a socket whose connect has begun: at this time, and so much later than it was due.
-pub(in crate::event_loop) fn begin_connecting(
-    streams: &mut Streams,
-    socket: OwnedFd,
-    permit: Permit,
-    target: &Address,
-    (began, lag): (Instant, Duration),
-    timeout: Duration,
-    is_asked: bool,
-) -> Result<u32, Errno> {
-    let slot = streams.slots.take(socket, permit);
-    let id = streams.next_id();
-    // Targets of a pool are few; those that protocols name may be any.
-    let target = if is_asked { 0 } else { streams.slots.number_target(target) };
-    let since = began - streams.io.start;
-    let record = streams.slots.at(slot);
-    (record.id, record.state) = (id, target);
-    (record.bytes_in, record.bytes_out) = (nanoseconds(since), nanoseconds(lag));
-    record.flags.set(Flags::CONNECTED);
-    record.flags.enter(Phase::Connecting);
-    streams.timers.set(&mut streams.slots, slot, deadline(began, timeout), began);
-    let token = streams.slots.token(slot);
-    // The handshake is over, either way, when the socket can be written.
-    let watched = streams.io.watch(token, streams.slots.at(slot), Interest::WRITE);
-    watched.map(|_| slot).inspect_err(|_| streams.leave(slot, false))
-}
 
 /// Begins the connects that protocols asked for since this was called last. None begins in a callback: no slot is taken while something
 /// happens to a connection.
@@ -68,7 +35,7 @@ pub(crate) fn connect_for(connections: &mut Connections, by: Asker, Connect { ta
     let begun = streams
         .io
         .open_connecting(&target)
-        .and_then(|(socket, permit)| begin_connecting(streams, socket, permit, &target, (began, Duration::ZERO), within, true));
+        .and_then(|(socket, permit)| connects::begin(streams, socket, permit, &target, (began, Duration::ZERO), within, true));
     match begun {
         Ok(slot) => {
             let asked = AskedConnect { by, target, first, began, in_handshake: false };
@@ -149,7 +116,7 @@ fn connected(connections: &mut Connections, slot: u32, remote: Option<SocketAddr
                 (asked.by, asked.in_handshake) = (asker, true);
             }
         }
-        None if in_handshake => connections.tell_asker(asker, Err(handshake_failure(remote, took))),
+        None if in_handshake => connections.tell_asker(asker, Err(connects::handshake_failure(remote, took))),
         Some(slot) => {
             let handle = connections.streams.slots.at(slot).handle(slot, &connections.streams.post);
             connections.tell_asker(asker, Ok(handle));
@@ -157,8 +124,4 @@ fn connected(connections: &mut Connections, slot: u32, remote: Option<SocketAddr
         None => connections.tell_asker(asker, Ok(Handle { post: connections.streams.post.clone(), token, id })),
     }
     None
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -61,7 +61,7 @@ pub(super) fn open_protocol(connections: &mut Connections, slot: u32, peer: &Pee
     let streams = &mut connections.streams;
     match streams.generations.join(&streams.io, &mut streams.read) {
         Ok(()) => open_joined(connections, slot, peer),
-        Err(panicked) => not_opened(&mut connections.streams, slot, panicked),
+        Err(panicked) => not_opened(streams, slot, panicked),
     }
 }
 
@@ -75,7 +75,6 @@ fn open_joined(connections: &mut Connections, slot: u32, peer: &Peer) {
             Peer::new(streams.io.remote(&mut streams.slots, slot), Side::Accepted).came_in_at(streams.slots.came_in_at(slot));
         return open_joined(connections, slot, &named);
     }
-    let streams = &mut connections.streams;
     if streams.snapshot.is_some() {
         peers::show(streams, slot, peer);
     }
@@ -103,8 +102,8 @@ fn open_joined(connections: &mut Connections, slot: u32, peer: &Peer) {
             }
         }
         Err(panicked) => {
-            connections.streams.generations.leave(&connections.streams.io, table);
-            not_opened(&mut connections.streams, slot, panicked);
+            streams.generations.leave(&streams.io, table);
+            not_opened(streams, slot, panicked);
         }
     }
 }

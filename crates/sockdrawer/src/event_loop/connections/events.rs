@@ -21,10 +21,10 @@ pub(in crate::event_loop) fn event(connections: &mut Connections, token: u64, re
         connections.readable(slot);
         return None;
     }
-    if connections.streams.slots.at(slot).flags.is(Phase::Connecting) {
+    if streams.slots.at(slot).flags.is(Phase::Connecting) {
         return connecting::connect_event(connections, slot, ready);
     }
-    if connections.streams.slots.at(slot).flags.is(Phase::Relayed) {
+    if streams.slots.at(slot).flags.is(Phase::Relayed) {
         relay_event(connections, slot, ready);
     } else {
         rare_event(connections, slot, token, ready);
@@ -86,8 +86,8 @@ fn check_broken(connections: &mut Connections, slot: u32) {
         Ok(()) if streams.slots.at(slot).flags.any(Flags::UNSENT) => flush(connections, slot),
         // While a job runs or the protocol waits, epoll would report it for ever, and the connection is not read.
         Ok(()) => {
-            connections.streams.io.unwatch(connections.streams.slots.at(slot));
-            if connections.streams.slots.at(slot).flags.any(Flags::PAUSED) {
+            streams.io.unwatch(streams.slots.at(slot));
+            if streams.slots.at(slot).flags.any(Flags::PAUSED) {
                 ended_while_paused(connections, slot);
             }
         }
@@ -102,8 +102,8 @@ fn ended_while_paused(connections: &mut Connections, slot: u32) {
             streams.slots.at(slot).flags.set(Flags::PEER_ENDED);
             connections.tell_ended(slot);
         }
-        Ok(_) | Err(Errno::AGAIN | Errno::INTR) => connections.streams.slots.at(slot).flags.set(Flags::END_BEHIND),
-        Err(errno) => connections.streams.fail(slot, errno),
+        Ok(_) | Err(Errno::AGAIN | Errno::INTR) => streams.slots.at(slot).flags.set(Flags::END_BEHIND),
+        Err(errno) => streams.fail(slot, errno),
     }
     // A socket that was hung up on both sides is not watched any more: epoll would tell of that for ever.
     if connections.streams.slots.at(slot).flags.any(Flags::WATCHED) {

@@ -1,10 +1,16 @@
-//! Results of connects and of the handshakes that follow some of them.
+//! Connects: a slot each while the handshake runs, and results, also of the handshakes of layers that follow some of them.
 
 use super::Streams;
+use crate::clock::deadline;
+use crate::event_loop::phase::Phase;
+use crate::event_loop::slot::Flags;
+use crate::listen::permit::Permit;
+use crate::net::Address;
 use crate::protocol::ConnectFailure;
-use crate::sys::Errno;
+use crate::sys::{Errno, Interest};
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 /// Results of connects since the connector looked last.
 #[derive(Clone, Copy, Default)]
@@ -31,6 +37,33 @@ impl Connects {
     pub(in crate::event_loop) fn take(&mut self) -> Connects {
         std::mem::take(self)
     }
+}
+
+/// Takes a slot for a socket whose connect has begun: at this time, and so much later than it was due.
+pub(in crate::event_loop) fn begin(
+    streams: &mut Streams,
+    socket: OwnedFd,
+    permit: Permit,
+    target: &Address,
+    (began, lag): (Instant, Duration),
+    timeout: Duration,
+    is_asked: bool,
+) -> Result<u32, Errno> {
+    let slot = streams.slots.take(socket, permit);
+    let id = streams.next_id();
+    // Targets of a pool are few; those that protocols name may be any.
+    let target = if is_asked { 0 } else { streams.slots.number_target(target) };
+    let since = began - streams.io.start;
+    let record = streams.slots.at(slot);
+    (record.id, record.state) = (id, target);
+    (record.bytes_in, record.bytes_out) = (nanoseconds(since), nanoseconds(lag));
+    record.flags.set(Flags::CONNECTED);
+    record.flags.enter(Phase::Connecting);
+    streams.timers.set(&mut streams.slots, slot, deadline(began, timeout), began);
+    let token = streams.slots.token(slot);
+    // The handshake is over, either way, when the socket can be written.
+    let watched = streams.io.watch(token, streams.slots.at(slot), Interest::WRITE);
+    watched.map(|_| slot).inspect_err(|_| streams.leave(slot, false))
 }
 
 /// Handles the end of a handshake of layers, or of the connection before that. The asker is told after this callback.
@@ -66,4 +99,8 @@ pub(in crate::event_loop) fn tell_failed(streams: &mut Streams, failure: &Connec
 /// Makes the failure of a connect that the peer has accepted, and whose layers have not done their handshake.
 pub(in crate::event_loop) fn handshake_failure(target: Option<SocketAddr>, after: Duration) -> ConnectFailure {
     ConnectFailure { target, errno: Errno::PROTO.raw_os_error(), after, lag: Duration::ZERO }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

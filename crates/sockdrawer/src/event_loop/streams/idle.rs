@@ -43,27 +43,24 @@ impl IdleWatch<'_> {
         self.timers.look_again(self.slots, slot, seen, timeout);
     }
 
-    /// Goes on with the wait of a connection that was frozen for a while: where it was seen like that before, it has been idle all the time.
+    /// Goes on with the wait of a connection that was frozen for a while, or comes from another process: where it was seen like that before, it has
+    /// been idle all the time. Where it is not watched yet, that is noted for when it is.
     pub(in crate::event_loop) fn go_on(&mut self, slot: u32, before: Option<Seen>) {
-        let progress = self.progress(slot);
+        let Some(seen) = before.filter(|seen| seen.progress == self.progress(slot)) else { return };
+        self.timers.note(slot, seen);
         let record = self.slots.at(slot);
         // An adopted connection may have another time, or none.
         if record.flags.any(Flags::IDLE)
-            && let Some(seen) = before.filter(|seen| seen.progress == progress)
             && let Some(timeout) = self.generations.settings(record.table).idle
         {
             self.timers.look_again(self.slots, slot, seen, timeout);
         }
     }
 
-    /// Goes on with the wait of a connection that came from another process, where it was idle for this time: unless its progress is another since.
-    pub(in crate::event_loop) fn was_idle(&mut self, slot: u32, progress: u64, time: Option<u64>) {
-        let since = time.and_then(|time| Instant::now().checked_sub(Duration::from_nanos(time)));
-        if let Some(since) = since.filter(|_| self.progress(slot) == progress) {
-            let seen = Seen { progress, since };
-            self.timers.note(slot, seen);
-            self.go_on(slot, Some(seen));
-        }
+    /// Returns how a connection is seen now that was idle for this time, in nanoseconds, in another process.
+    pub(in crate::event_loop) fn seen(&mut self, slot: u32, idle: Option<u64>) -> Option<Seen> {
+        let since = Instant::now().checked_sub(Duration::from_nanos(idle?))?;
+        Some(Seen { progress: self.progress(slot), since })
     }
 
     /// Returns the number of bytes that its protocol and its peer have taken; in a relay those of both sides, because one may wait for the other.

@@ -385,12 +385,7 @@ fn every_wanted_member_runs_in_the_end_whatever_dies_and_is_refused_meanwhile() 
             assert!(due.is_none_or(|due| due > before), "seed {seed}: what was due is done, or is due later");
         }
         *lock(&core.own.refused) = None;
-        let now = Instant::now();
-        lock(&core.control)
-            .members
-            .iter_mut()
-            .filter_map(|member| member.absent.as_mut())
-            .for_each(|restart| restart.until = now);
+        all_are_due(&core);
         core.replace_missing();
         let control = lock(&core.control);
         let running = control.members.iter().filter(|member| member.active && member.running.is_some()).count();
