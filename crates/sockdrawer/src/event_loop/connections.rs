@@ -24,12 +24,10 @@ use super::landing::Landing;
 use super::phase::Phase;
 use super::shared::Shared;
 use super::slot::Flags;
-use super::slots::Extra;
 use super::streams::idle::IdleWatch;
 use super::streams::relaying::Pair;
 use super::streams::{Streams, Tail, connects, jobs, leasing, peers};
 use crate::behaviour::{Answer, Callback, More};
-use crate::clock::deadline;
 use crate::observe::Event;
 use crate::protocol::{Asks, Closed, Connect, ConnectFailure, Handle, Note, Statements, Tag, Timer, Urgency};
 use crate::sys::{Errno, panics};
@@ -37,7 +35,7 @@ use deadlines::Deadlines;
 use frozen::{Later, MovingConnections, NoteFate, Thawed};
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The connections of one event loop, of whatever generation, and those that are being made.
 pub(crate) struct Connections {
@@ -310,62 +308,6 @@ impl Connections {
         if asked && whole && record.is_free() {
             record.flags.set(Flags::TOLD_DRAINING);
             self.callback(slot, Callback::Draining);
-        }
-    }
-
-    /// Asks a connection to end. What it has received already is answered first.
-    fn drain(&mut self, slot: u32) {
-        if !self.happens_now(slot, |connections, slot| connections.drain(slot)) {
-            return;
-        }
-        let record = self.streams.slots.at(slot);
-        if record.flags.is(Phase::Connecting) {
-            return self.connect_failed(slot, Errno::CONNABORTED);
-        }
-        if record.flags.is(Phase::Leased) {
-            record.flags.set(Flags::DRAINING);
-            // Also when it was asked before: the deadline may be nearer now.
-            return self.streams.slots.extra(slot).into_iter().for_each(Extra::drain_leased);
-        }
-        if !record.has_protocol() || record.flags.any(Flags::DRAINING) {
-            return;
-        }
-        record.flags.set(Flags::DRAINING);
-        self.readable(slot);
-        self.ask_to_drain(slot);
-    }
-
-    /// Ends a connection: the protocol may say goodbye, all that was written is delivered, and what takes longer than `within`
-    /// is reset.
-    fn purge(&mut self, slot: u32, within: Duration) {
-        if !self.happens_now(slot, move |connections, slot| connections.purge(slot, within)) {
-            return;
-        }
-        let record = self.streams.slots.at(slot);
-        if record.flags.is(Phase::Connecting) {
-            return self.connect_failed(slot, Errno::CONNABORTED);
-        }
-        if self.streams.slots.at(slot).is_told_first() {
-            // A request that was begun is no reason for a reset here: it is the purge that does not wait for it.
-            let answer = self.dispatch(slot, Callback::Draining);
-            self.follow(slot, answer, false);
-        }
-        if self.streams.slots.at(slot).flags.is(Phase::Leased) {
-            self.streams.slots.at(slot).flags.set(Flags::DRAINING);
-            return self.streams.slots.make_extra(slot).purge_leased(deadline(Instant::now(), within));
-        }
-        if self.streams.slots.at(slot).flags.is(Phase::Relayed) {
-            // No protocol says where the stream is whole.
-            return self.end_now(slot, Closed::Purged);
-        }
-        if self.streams.slots.at(slot).has_protocol() {
-            self.streams.forget_protocol(slot, Closed::Purged);
-            self.streams.slots.at(slot).flags.set(Flags::PURGED);
-            self.streams.start_closing(slot, within, false);
-        } else if self.streams.slots.at(slot).flags.is(Phase::Flushing) {
-            // The connection was closing by itself, with more patience; a lingering one has less already.
-            let now = Instant::now();
-            self.streams.timers.set(&mut self.streams.slots, slot, deadline(now, within), now);
         }
     }
 

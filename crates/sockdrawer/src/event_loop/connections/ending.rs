@@ -3,14 +3,17 @@
 use super::Connections;
 use super::selecting::Selecting;
 use crate::behaviour::Callback;
+use crate::clock::deadline;
 use crate::event_loop::endings::Endings;
 use crate::event_loop::inbox::Message;
 use crate::event_loop::phase::Phase;
 use crate::event_loop::slot::Flags;
+use crate::event_loop::slots::Extra;
 use crate::event_loop::streams::Streams;
 use crate::operation::Selector;
 use crate::protocol::Closed;
 use crate::sync::atomic::Ordering::SeqCst;
+use crate::sys::Errno;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -72,7 +75,7 @@ impl CountedEnd<'_> {
         let (new, endings) = (self.count(tokens), self.endings.clone());
         in_slices(self.connections, new, move |connections, slot| {
             // A loop that was busy until now does not begin what it has no time for.
-            if Instant::now() < endings.until { connections.drain(slot) } else { connections.end_now(slot, Closed::Purged) }
+            if Instant::now() < endings.until { drain(connections, slot) } else { connections.end_now(slot, Closed::Purged) }
         });
     }
 
@@ -84,7 +87,7 @@ impl CountedEnd<'_> {
             return false;
         }
         self.count_one(slot);
-        self.connections.drain(slot);
+        drain(self.connections, slot);
         true
     }
 
@@ -97,7 +100,7 @@ impl CountedEnd<'_> {
             // Behind what the kernel does not take, a goodbye is not read by then.
             let is_late = Instant::now() >= endings.until && connections.streams.slots.at(slot).flags.any(Flags::UNSENT);
             if !(endings.told.load(SeqCst) || is_late) {
-                connections.purge(slot, within);
+                purge(connections, slot, within);
             }
             if Instant::now() >= endings.until
                 && let Some(slot) = connections.streams.slots.find(token)
@@ -186,9 +189,65 @@ fn decide_cut(streams: &mut Streams, token: u64) -> bool {
     true
 }
 
+/// Asks a connection to end. What it has received already is answered first.
+fn drain(connections: &mut Connections, slot: u32) {
+    if !connections.happens_now(slot, drain) {
+        return;
+    }
+    let record = connections.streams.slots.at(slot);
+    if record.flags.is(Phase::Connecting) {
+        return connections.connect_failed(slot, Errno::CONNABORTED);
+    }
+    if record.flags.is(Phase::Leased) {
+        record.flags.set(Flags::DRAINING);
+        // Also when it was asked before: the deadline may be nearer now.
+        return connections.streams.slots.extra(slot).into_iter().for_each(Extra::drain_leased);
+    }
+    if !record.has_protocol() || record.flags.any(Flags::DRAINING) {
+        return;
+    }
+    record.flags.set(Flags::DRAINING);
+    connections.readable(slot);
+    connections.ask_to_drain(slot);
+}
+
+/// Ends a connection: the protocol may say goodbye, all that was written is delivered, and what takes longer than `within`
+/// is reset.
+pub(super) fn purge(connections: &mut Connections, slot: u32, within: Duration) {
+    if !connections.happens_now(slot, move |connections, slot| purge(connections, slot, within)) {
+        return;
+    }
+    let record = connections.streams.slots.at(slot);
+    if record.flags.is(Phase::Connecting) {
+        return connections.connect_failed(slot, Errno::CONNABORTED);
+    }
+    if connections.streams.slots.at(slot).is_told_first() {
+        // A request that was begun is no reason for a reset here: it is the purge that does not wait for it.
+        let answer = connections.dispatch(slot, Callback::Draining);
+        connections.follow(slot, answer, false);
+    }
+    if connections.streams.slots.at(slot).flags.is(Phase::Leased) {
+        connections.streams.slots.at(slot).flags.set(Flags::DRAINING);
+        return connections.streams.slots.make_extra(slot).purge_leased(deadline(Instant::now(), within));
+    }
+    if connections.streams.slots.at(slot).flags.is(Phase::Relayed) {
+        // No protocol says where the stream is whole.
+        return connections.end_now(slot, Closed::Purged);
+    }
+    if connections.streams.slots.at(slot).has_protocol() {
+        connections.streams.forget_protocol(slot, Closed::Purged);
+        connections.streams.slots.at(slot).flags.set(Flags::PURGED);
+        connections.streams.start_closing(slot, within, false);
+    } else if connections.streams.slots.at(slot).flags.is(Phase::Flushing) {
+        // The connection was closing by itself, with more patience; a lingering one has less already.
+        let now = Instant::now();
+        connections.streams.timers.set(&mut connections.streams.slots, slot, deadline(now, within), now);
+    }
+}
+
 /// Asks a connection to end that may be gone.
 pub(crate) fn drain_one(connections: &mut Connections, token: u64) {
     if let Some(slot) = connections.streams.slots.find(token) {
-        connections.drain(slot);
+        drain(connections, slot);
     }
 }

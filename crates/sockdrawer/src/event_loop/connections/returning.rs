@@ -1,6 +1,7 @@
 //! Leased connections that come back, and results of jobs. The slot, permit and protocol state stayed here meanwhile.
 
 use super::Connections;
+use super::ending::purge;
 use crate::behaviour::Callback;
 use crate::event_loop::delegation::Delegation;
 use crate::event_loop::lease::{GivenBack, LeaseEnd, Returned};
@@ -66,7 +67,7 @@ pub(in crate::event_loop) fn came_back(connections: &mut Connections, mut return
     notes.into_iter().for_each(|note| connections.note(token, note, Urgency::Delivered));
     connections.streams.io.wake_again(&mut connections.streams.slots, token);
     if let Some(by) = purge_by {
-        connections.purge(slot, by.saturating_duration_since(Instant::now()));
+        purge(connections, slot, by.saturating_duration_since(Instant::now()));
     }
 }
 
