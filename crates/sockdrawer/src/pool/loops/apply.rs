@@ -36,7 +36,7 @@ pub(crate) fn apply(core: &Core<Loops>, op: Op, selector: &Selector) -> Outcome 
         Op::Drain(how) => drain::drain(core, selector, *how).into(),
         Op::Purge(within) => drain::purge(core, selector, *within).into(),
         op => {
-            let answers = ask_each(Instant::now() + ASK_WITHIN, &inboxes, apply).map(|(_, answer)| answer);
+            let answers = ask(&inboxes, Instant::now() + ASK_WITHIN, apply).map(|(_, answer)| answer);
             let mut answer = Outcome::gathered(inboxes.len(), answers, selector);
             if matches!(op, Op::Adopt) && answer.silent > 0 {
                 answer.adopted.unasked = core.own.shared.limiter.taken_here().saturating_sub(answer.connections);
@@ -63,7 +63,7 @@ fn list(core: &Core<Loops>, selector: &Selector, page: Page) -> Outcome {
     let mut silent: Vec<_> = inboxes.iter().map(Some).collect();
     let meant = selector.clone();
     let list = move |event_loop: &mut EventLoop| operations::apply(&mut event_loop.connections, &Op::List(page), &meant);
-    let answers = ask_each(Instant::now() + ANSWER_WITHIN, &inboxes, list).map(|(index, answer)| {
+    let answers = ask(&inboxes, Instant::now() + ANSWER_WITHIN, list).map(|(index, answer)| {
         silent[index] = None;
         answer
     });
@@ -89,27 +89,10 @@ pub(super) fn inboxes_of(control: &Control<Loops>) -> Vec<Arc<Inbox>> {
     control.running().map(|running| running.inbox.clone()).collect()
 }
 
-/// Asks loops something and waits for their answers. A loop that does not answer in time, or is gone, is left out.
-pub(crate) fn ask<T: Send + 'static>(
+/// Asks loops something. Returns their answers as they come, and waits for them until then: a loop that does not answer in time, or is gone, is left out.
+pub(super) fn ask<T: Send + 'static>(
     inboxes: &[Arc<Inbox>],
-    question: impl Fn(&mut EventLoop) -> T + Send + Sync + 'static,
-) -> Vec<(usize, T)> {
-    ask_until(Instant::now() + ASK_WITHIN, inboxes, question)
-}
-
-/// Asks loops something and waits for their answers until then.
-pub(crate) fn ask_until<T: Send + 'static>(
     until: Instant,
-    inboxes: &[Arc<Inbox>],
-    question: impl Fn(&mut EventLoop) -> T + Send + Sync + 'static,
-) -> Vec<(usize, T)> {
-    ask_each(until, inboxes, question).collect()
-}
-
-/// Returns the answers as they come.
-fn ask_each<T: Send + 'static>(
-    until: Instant,
-    inboxes: &[Arc<Inbox>],
     question: impl Fn(&mut EventLoop) -> T + Send + Sync + 'static,
 ) -> impl Iterator<Item = (usize, T)> {
     let question = Arc::new(question);
@@ -122,5 +105,5 @@ fn ask_each<T: Send + 'static>(
 
 /// Waits until every loop has read the messages it had.
 pub(crate) fn settle(inboxes: &[Arc<Inbox>]) {
-    ask(inboxes, |_| ());
+    ask(inboxes, Instant::now() + ASK_WITHIN, |_| ()).for_each(drop);
 }

@@ -1,6 +1,6 @@
 //! Changes of a configuration, as loops carry them out.
 
-use super::apply::{ask, ask_until, inboxes_of};
+use super::apply::{ASK_WITHIN, ask, inboxes_of};
 use super::{Loops, LoopsState, prepare_generation};
 use crate::admission::AcceptState;
 use crate::clock::deadline;
@@ -128,7 +128,7 @@ impl Loops {
             let accept_state = control.accept_state.clone();
             running.command(move |event_loop| event_loop.intake().set_accept_state(&accept_state));
         }
-        ask_until(until, &inboxes_of(control), |_| ());
+        ask(&inboxes_of(control), until, |_| ()).for_each(drop);
     }
 
     /// Sets the options that connections inherit from their listener, for no system call of their own. Undone when one socket refuses.
@@ -168,7 +168,7 @@ impl Loops {
         for _ in 0..2 {
             let mut inboxes = inboxes_of(control);
             inboxes.extend(self.shared.placement.iter().flat_map(|placement| placement.inboxes()));
-            ask(&inboxes, |event_loop| event_loop.intake().count_peers());
+            ask(&inboxes, Instant::now() + ASK_WITHIN, |event_loop| event_loop.intake().count_peers()).for_each(drop);
         }
     }
 
@@ -213,7 +213,7 @@ impl LoopsState {
 /// Listeners were opened or closed; when this returns, every loop knows that has answered within this time.
 pub(crate) fn listener_states_changed(control: &Control<Loops>, within: Duration) {
     let until = deadline(Instant::now(), within);
-    ask_until(until, &inboxes_of(control), |event_loop| event_loop.intake().policy_changed());
+    ask(&inboxes_of(control), until, |event_loop| event_loop.intake().policy_changed()).for_each(drop);
 }
 
 /// Returns true where a change leaves the connects of a pool as they are.

@@ -2,7 +2,7 @@
 
 use super::Loops;
 use super::apply;
-use super::apply::ask_until;
+use super::apply::ask;
 use super::shutdown::Shutdown;
 use crate::event_loop::EventLoop;
 use crate::event_loop::connections::ending::CountedEnd;
@@ -136,12 +136,11 @@ fn targets(
 ) -> Vec<Target> {
     let inboxes = apply::inboxes(core);
     let selector = selector.clone();
-    let ask = move |event_loop: &mut EventLoop| {
+    let choose = move |event_loop: &mut EventLoop| {
         let tokens = Selecting::of(&mut event_loop.connections.streams).choose_to_end(&selector);
         take(event_loop, tokens)
     };
-    ask_until(until.min(Instant::now() + ANSWER_WITHIN), &inboxes, ask)
-        .into_iter()
+    ask(&inboxes, until.min(Instant::now() + ANSWER_WITHIN), choose)
         .flat_map(|(index, tokens)| tokens.into_iter().map(move |token| (index, token)))
         .map(|(index, token)| (inboxes[index].clone(), token))
         .collect()

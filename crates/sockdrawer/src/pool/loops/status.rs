@@ -1,9 +1,9 @@
 //! The status of a pool of loops, and what its tests do to it.
 
 use super::Loops;
-use super::apply;
-use super::apply::ask;
+use super::apply::{self, ASK_WITHIN, ask};
 use crate::config::Part;
+use crate::event_loop::EventLoop;
 use crate::event_loop::inbox::{Command, Message};
 use crate::observe::{Counts, GenerationStatus, LoopStatus, Status};
 use crate::pool::control::{Control, Core};
@@ -12,6 +12,7 @@ use crate::sync::atomic::{Ordering, fence};
 use crate::sync::lock;
 use crate::sys::panics;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 /// Returns all counts, of ended loops too. Others count meanwhile: what ended was counted as begun before that, so it is read first.
 pub(super) fn counts(core: &Core<Loops>, control: &Control<Loops>) -> Counts {
@@ -64,14 +65,15 @@ pub(crate) fn status(core: &Core<Loops>) -> Status {
 }
 
 pub(super) fn visit_locals(core: &Core<Loops>, visit: Visit) {
-    ask(&apply::inboxes(core), move |event_loop| {
+    let visit = move |event_loop: &mut EventLoop| {
         event_loop.visit_locals(&mut |local| {
             // A visitor's panic is no reason to end a loop: it has no result.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| visit(local))) {
                 panics::discard(payload);
             }
         });
-    });
+    };
+    ask(&apply::inboxes(core), Instant::now() + ASK_WITHIN, visit).for_each(drop);
 }
 
 /// Ends a part, for tests. The loops of connections that run elsewhere come behind the pool's own.
