@@ -1,7 +1,7 @@
 //! The only place of the data and control planes that names `std::sync`, so that a model checker can replace it: `--cfg shuttle` uses
 //! shuttle, whose threads may be switched at every lock and every atomic.
 
-use std::sync::PoisonError;
+use std::sync::{PoisonError, TryLockError};
 
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic, mpsc};
@@ -14,6 +14,15 @@ pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, atomic, mpsc};
 /// Locks a mutex, also after a panic of another holder: the data that the mutexes here protect is valid between any two statements.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks a mutex that no thread holds; see [`lock`] about poison.
+pub(crate) fn try_lock<T: ?Sized>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(held) => Some(held),
+        Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// Waits on a condition variable; see [`lock`] about poison.

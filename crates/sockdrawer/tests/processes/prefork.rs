@@ -88,6 +88,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_process_that_cannot_be_started_is_a_matter_of_the_policy", a_process_that_cannot_be_started),
     ("a_process_that_takes_long_to_start_holds_up_nothing_else", a_process_that_takes_long_to_start),
     ("a_shutdown_keeps_its_time_though_a_process_is_stopped", a_shutdown_keeps_its_time),
+    ("a_short_shutdown_at_a_rate_keeps_its_time_though_a_process_is_stopped", a_short_shutdown_at_a_rate_keeps_its_time),
     ("a_shutdown_keeps_its_time_though_a_stopped_process_has_a_full_queue", a_shutdown_keeps_its_time_where_a_queue_is_full),
     ("a_helper_that_cannot_be_told_to_begin_is_not_left_behind", a_helper_that_cannot_be_told_to_begin),
     ("a_drain_of_so_many_counts_none_of_a_loop_that_hangs", a_drain_of_so_many_beside_a_loop_that_hangs),
@@ -246,16 +247,19 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 fn a_shutdown_keeps_its_time() {
-    shutdown_keeps_its_time(false);
+    shutdown_keeps_its_time(Drain::within(Duration::from_secs(3)), false);
 }
 
 fn a_shutdown_keeps_its_time_where_a_queue_is_full() {
-    shutdown_keeps_its_time(true);
+    shutdown_keeps_its_time(Drain::within(Duration::from_secs(3)), true);
 }
 
-/// Shuts a pool down of which one process is stopped; where `is_full`, no order to it finds room.
-fn shutdown_keeps_its_time(is_full: bool) {
-    const TIME: Duration = Duration::from_secs(3);
+fn a_short_shutdown_at_a_rate_keeps_its_time() {
+    shutdown_keeps_its_time(Drain::within(Duration::from_millis(900)).rate(10_000.0), false);
+}
+
+/// Shuts a pool down of which one process is stopped; where `is_full`, no request to it finds room.
+fn shutdown_keeps_its_time(how: Drain, is_full: bool) {
     let events = Arc::new(Mutex::new(Vec::new()));
     let told = events.clone();
     let config = Config::accept(Echo).processes(2);
@@ -267,11 +271,11 @@ fn shutdown_keeps_its_time(is_full: bool) {
         assert!(pool.notify(&Selector::Tag("none".to_owned()), vec![0; 1 << 20]).is_err(), "it takes no more");
     }
     let began = Instant::now();
-    let drained = pool.shutdown(Drain::within(TIME));
-    assert!(began.elapsed() < TIME + Duration::from_millis(500), "{:?}", began.elapsed());
+    let drained = pool.shutdown(how);
+    assert!(began.elapsed() < how.deadline + Duration::from_millis(500), "{:?}", began.elapsed());
     let took = began.elapsed();
     assert_eq!((drained.asked, drained.cut), (20, stopped.connections), "the others ended in order: {drained:?} in {took:?}");
-    assert_eq!(pool.shutdown(Drain::within(TIME)), drained, "it is over, and so it ended");
+    assert_eq!(pool.shutdown(how), drained, "it is over, and so it ended");
     let events = events.lock().expect("no panic").join("\n");
     let counts = ["ReadinessChanged(Draining)", "ListenerRemoved"].map(|event| events.matches(event).count());
     assert_eq!(counts, [1, 1], "{events}");

@@ -166,9 +166,9 @@ pub(super) fn launch(core: &Core<Helpers>, life: u64, announced: &Announced) -> 
 /// Tells all; the first refusal is the answer. One that is gone refuses nothing: its successor begins with what is in force then.
 pub(super) fn agree<'a>(
     channels: impl Iterator<Item = &'a Arc<Channel>>,
-    order: impl Fn() -> HelperRequest,
+    request: impl Fn() -> HelperRequest,
 ) -> Result<(), Error> {
-    let mut answers = told(channels, ANSWERS_WITHIN, order);
+    let mut answers = told(channels, ANSWERS_WITHIN, request);
     let refusal =
         answers.by_ref().find_map(|(_, reply)| if let Some(Reply::Refused(refusal)) = reply { Some(refusal) } else { None });
     // The others are waited for too: what they do is over then.

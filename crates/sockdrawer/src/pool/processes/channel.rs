@@ -1,7 +1,7 @@
 //! A pool's connection to one of its helpers.
 
 use super::wire::{FromHelper, HelperRequest};
-use crate::gather::{self, ReplyTo};
+use crate::gather::ReplyTo;
 use crate::ipc::packets::{PacketSender, Receiver};
 use crate::observe::Event;
 use crate::pool::request::{Refusal, Reply};
@@ -13,31 +13,31 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A helper that does not answer within this time is left out of the answer. One of whose loops hangs answers without that loop
 /// before.
 pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(7);
 
-/// A helper that takes no packet of an order within this time reads nothing: the order is refused, for other orders wait for this one.
+/// A helper that takes no packet of a request within this time reads nothing: the request is refused, for others wait for this one.
 const TAKES_WITHIN: Duration = Duration::from_secs(1);
 
 /// A helper that sees the end of the conversation has nothing more to do. One that is still there then is stopped, hangs, or is
 /// no helper at all: it is killed.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
-/// The way of orders to a helper.
+/// The way of requests to a helper.
 #[derive(Default)]
-struct Orders {
+struct Requests {
     sender: PacketSender,
-    /// The helper had no room for the last order in time: the next ones do not wait for it.
+    /// The helper had no room for the last request in time: the next ones do not wait for it.
     full: bool,
 }
 
 /// The pool's end of the connection to one helper.
 pub(crate) struct Channel {
     socket: OwnedFd,
-    orders: Mutex<Orders>,
+    requests: Mutex<Requests>,
     next: AtomicU64,
     /// The way back of the answer of each number.
     pending: Mutex<HashMap<u64, ReplyTo<Reply>>>,
@@ -81,7 +81,7 @@ impl Channel {
         let child = process::start_helper(what, end)?;
         let channel = Arc::new(Channel {
             socket,
-            orders: Mutex::default(),
+            requests: Mutex::default(),
             next: AtomicU64::new(1),
             pending: Mutex::new(HashMap::new()),
             closed: AtomicBool::new(false),
@@ -153,7 +153,7 @@ impl Channel {
     }
 
     /// Tells the helper to do something; the answer comes by `reply`, unless the helper is gone.
-    pub(super) fn tell(&self, order: HelperRequest, descriptors: &[BorrowedFd<'_>], reply: ReplyTo<Reply>) {
+    pub(super) fn tell(&self, request: HelperRequest, descriptors: &[BorrowedFd<'_>], reply: ReplyTo<Reply>) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         {
             let mut pending = lock(&self.pending);
@@ -164,10 +164,10 @@ impl Channel {
             pending.insert(number, reply);
         }
         let sent = {
-            let mut orders = lock(&self.orders);
-            let waits = !orders.full;
-            let sent = orders.sender.send(self.socket.as_fd(), &(number, order), descriptors, waits);
-            orders.full = sent == Err(Errno::AGAIN);
+            let mut requests = lock(&self.requests);
+            let waits = !requests.full;
+            let sent = requests.sender.send(self.socket.as_fd(), &(number, request), descriptors, waits);
+            requests.full = sent == Err(Errno::AGAIN);
             sent
         };
         if let Err(errno) = sent
@@ -177,10 +177,5 @@ impl Channel {
         {
             reply.answer(Reply::Refused(Refusal::Other(std::io::Error::from(errno).to_string())));
         }
-    }
-
-    /// Tells it so and waits. None: the helper is gone, or does not answer in time.
-    pub(super) fn ask(&self, order: HelperRequest) -> Option<Reply> {
-        gather::ask(Instant::now() + ANSWERS_WITHIN, |reply| self.tell(order, &[], reply))
     }
 }

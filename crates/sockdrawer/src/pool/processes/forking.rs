@@ -189,8 +189,8 @@ impl Forking {
     fn listen(&mut self) -> bool {
         loop {
             match self.receiver.receive::<ToHelper>(self.to_pool.end(), false) {
-                Ok(Some(((number, order), descriptors))) => {
-                    if let Some(reply) = self.answer(number, order, descriptors.unwrap_or_default()) {
+                Ok(Some(((number, request), descriptors))) => {
+                    if let Some(reply) = self.answer(number, request, descriptors.unwrap_or_default()) {
                         self.to_pool.reply(number, reply);
                     }
                 }
@@ -229,8 +229,8 @@ impl Forking {
     }
 
     /// Answers a request. None: the answer comes later.
-    fn answer(&mut self, number: u64, order: HelperRequest, descriptors: Vec<OwnedFd>) -> Option<Reply> {
-        let reply = match order {
+    fn answer(&mut self, number: u64, request: HelperRequest, descriptors: Vec<OwnedFd>) -> Option<Reply> {
+        let reply = match request {
             HelperRequest::Prepare(next) => done(self.prepare(&next)),
             HelperRequest::Forget => {
                 self.forget();
@@ -263,7 +263,7 @@ impl Forking {
                 self.event_loop.intake().set_accept_state(&accept_state);
                 Reply::Done
             }
-            HelperRequest::ListenerAcceptState { listener, accept_state, is_borrowed } => {
+            HelperRequest::ListenerAcceptState { listener, accept_state, is_borrowed, .. } => {
                 self.listener_states.get(&listener).into_iter().for_each(|state| state.set_accept_state(&accept_state));
                 let of_it = self.sockets.iter().filter(|((of, _), _)| *of == listener);
                 // The pool has given them their options where they are not any more.
@@ -279,8 +279,8 @@ impl Forking {
     }
 
     /// Does or answers a request about connections: into their processes only signals reach.
-    fn ask(&mut self, number: u64, order: HelperRequest) -> Option<Reply> {
-        let reply = match order {
+    fn ask(&mut self, number: u64, request: HelperRequest) -> Option<Reply> {
+        let reply = match request {
             HelperRequest::Apply(Op::Kill, selector) => {
                 self.ends.kill(number, self.meant(&selector), &self.children);
                 return None;

@@ -23,7 +23,7 @@ use crate::pool::loops::apply::settle;
 use crate::pool::loops::change::listener_states_changed;
 use crate::pool::loops::{self, apply, change, ending, status};
 use crate::pool::loops::{Foundation, Loops};
-use crate::pool::manager::{Manager, PASSES_WITHIN};
+use crate::pool::manager::Manager;
 use crate::pool::request::{PartStatus, Refusal, Reply};
 use crate::sync::lock;
 use crate::sys::{Kernel, process};
@@ -91,9 +91,9 @@ pub(super) fn run(end: OwnedFd) -> ! {
         }
     };
     to_pool.reply(number, Reply::Done);
-    while let Ok(Some(((number, order), descriptors))) = receiver.receive::<ToHelper>(to_pool.end(), true) {
+    while let Ok(Some(((number, request), descriptors))) = receiver.receive::<ToHelper>(to_pool.end(), true) {
         // A request whose descriptors found no room here has none, and is refused where it needs them.
-        helper.answer(number, order, descriptors.unwrap_or_default());
+        helper.answer(number, request, descriptors.unwrap_or_default());
     }
     std::process::exit(0);
 }
@@ -152,8 +152,8 @@ impl Helper {
     }
 
     /// Answers what is quick here, and leaves the rest to a thread.
-    fn answer(&mut self, number: u64, order: HelperRequest, descriptors: Vec<OwnedFd>) {
-        let reply = match order {
+    fn answer(&mut self, number: u64, request: HelperRequest, descriptors: Vec<OwnedFd>) {
+        let reply = match request {
             HelperRequest::Start(_) => Reply::Refused(other("a helper begins once")),
             HelperRequest::Prepare(next) => done(self.prepare(next)),
             HelperRequest::Forget => done(self.forget()),
@@ -181,14 +181,14 @@ impl Helper {
                 self.core.put_accept_state(&mut lock(&self.core.control), &accept_state, within);
                 Reply::Done
             }
-            HelperRequest::ListenerAcceptState { listener, accept_state, is_borrowed } => {
+            HelperRequest::ListenerAcceptState { listener, accept_state, is_borrowed, within } => {
                 let control = lock(&self.core.control);
                 for entry in control.listeners.listening.iter().filter(|entry| entry.number == listener) {
                     entry.state.set_accept_state(&accept_state);
                     // The pool has given them their options where they are not any more.
                     entry.listener.sockets.iter().for_each(|socket| socket.set_borrowed(is_borrowed, &Kernel));
                 }
-                listener_states_changed(&control, PASSES_WITHIN);
+                listener_states_changed(&control, within);
                 Reply::Done
             }
             HelperRequest::Apply(op @ Op::Notify(_), selector) => {
@@ -197,7 +197,7 @@ impl Helper {
             HelperRequest::Crash(part, index) if status::crash(&self.core, part, index) => Reply::Done,
             HelperRequest::Crash(..) => Reply::Refused(other("there is no such part")),
             HelperRequest::Shutdown(how) => return self.end(number, how),
-            order => return self.answer_later(number, |core| slow(core, order)),
+            request => return self.answer_later(number, |core| slow(core, request)),
         };
         self.to_pool.reply(number, reply);
     }
@@ -328,8 +328,8 @@ fn on_a_thread(answer: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
 }
 
 /// Answers a request that may take as long as connections take to end.
-fn slow(core: &Core<Loops>, order: HelperRequest) -> Reply {
-    match order {
+fn slow(core: &Core<Loops>, request: HelperRequest) -> Reply {
+    match request {
         HelperRequest::Apply(op, selector) => Reply::Outcome(Box::new(apply::apply(core, op, &selector))),
         _ => {
             let status = Manager::status(core);

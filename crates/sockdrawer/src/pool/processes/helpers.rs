@@ -36,7 +36,7 @@ const TOLD_WITHIN: Duration = Duration::from_secs(1);
 /// time where that is less.
 const EARLIER: Duration = Duration::from_millis(500);
 /// The time after the deadline until a helper is killed.
-const ANSWER_WITHIN: Duration = Duration::from_millis(80);
+const KILLED_AFTER: Duration = Duration::from_millis(80);
 
 /// The call that has no substitute: a filter of system calls has to allow it.
 const SHARE: &str = "make memory that processes share (memfd_create, Linux 3.17 and later)";
@@ -109,13 +109,13 @@ pub(super) fn channels(core: &Core<Helpers>) -> Vec<Arc<Channel>> {
 }
 
 /// Returns the share of each helper in a drain: its part of the rate, and of the number, is its part of the connections, so that all are done at
-/// the same time.
-fn shares(channels: &[Arc<Channel>], how: Drain, selector: &Selector) -> Vec<Drain> {
+/// the same time. A helper that does not say within `within` how many it has counts as one that has none.
+fn shares(channels: &[Arc<Channel>], how: Drain, selector: &Selector, within: Duration) -> Vec<Drain> {
     if channels.len() < 2 || (how.rate.is_none() && how.max_connections.is_none()) {
         return vec![how; channels.len()];
     }
     let mut counts = vec![0; channels.len()];
-    for (index, reply) in told(channels, TOLD_WITHIN, || HelperRequest::Apply(Op::Count, selector.clone())) {
+    for (index, reply) in told(channels, within, || HelperRequest::Apply(Op::Count, selector.clone())) {
         if let Some(Reply::Outcome(answer)) = reply {
             counts[index] = answer.done;
         }
@@ -142,7 +142,7 @@ pub(super) fn apply(core: &Core<Helpers>, op: Op, selector: &Selector) -> Result
         _ => ANSWERS_WITHIN,
     };
     let ops = match op {
-        Op::Drain(how) => shares(&channels, how, selector).into_iter().map(Op::Drain).collect(),
+        Op::Drain(how) => shares(&channels, how, selector, TOLD_WITHIN).into_iter().map(Op::Drain).collect(),
         op => vec![op; channels.len()],
     };
     let until = deadline(Instant::now(), within);
@@ -209,9 +209,10 @@ pub(super) fn end(core: &Core<Helpers>, how: Drain) -> (Drained, Instant) {
         members.filter_map(|(index, member)| Some((index, member.running.clone()?))).collect()
     };
     let channels: Vec<_> = members.iter().map(|(_, channel)| channel.clone()).collect();
-    let shares = shares(&channels, how, &Selector::All);
+    // A helper that is stopped does not take the time that the others have to end.
+    let shares = shares(&channels, how, &Selector::All, TOLD_WITHIN.min(how.deadline / 4));
     let late = members.iter().map(|(index, _)| Some((core.own.held(*index), core.own.cut(*index)))).collect();
-    let by = deadline(until, ANSWER_WITHIN);
+    let by = deadline(until, KILLED_AFTER);
     let answers = gather(channels.iter().zip(shares), by, |(channel, share), reply| {
         let left = until.saturating_duration_since(Instant::now());
         let share = Drain { deadline: left.saturating_sub((left / 10).min(EARLIER)), ..share };
@@ -264,7 +265,10 @@ pub(super) fn crash(core: &Core<Helpers>, part: Part, index: usize) -> bool {
     match part {
         // Any process with the right to do so may kill it, too.
         Part::Process => inner == 0 && channel.kill(),
-        part => matches!(channel.ask(HelperRequest::Crash(part, inner)), Some(Reply::Done)),
+        part => {
+            let answer = told([channel], ANSWERS_WITHIN, || HelperRequest::Crash(part, inner)).next();
+            matches!(answer, Some((_, Some(Reply::Done))))
+        }
     }
 }
 
@@ -279,9 +283,9 @@ impl Teller for Core<Helpers> {
 pub(super) fn told<'a>(
     channels: impl IntoIterator<Item = &'a Arc<Channel>>,
     within: Duration,
-    order: impl Fn() -> HelperRequest,
+    request: impl Fn() -> HelperRequest,
 ) -> Answers<Reply> {
-    gather(channels, None, |channel, reply| channel.tell(order(), &[], reply)).within(within)
+    gather(channels, None, |channel, reply| channel.tell(request(), &[], reply)).within(within)
 }
 
 /// Returns the state of each of these helpers, as far as it answers in time.

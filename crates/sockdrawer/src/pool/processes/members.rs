@@ -147,7 +147,7 @@ impl Members for Helpers {
         let meant: Vec<_> = meant.collect();
         let each = control.running().flat_map(|channel| meant.iter().map(move |one| (channel, one.clone())));
         let answers = gather(each, None, |(channel, (listener, accept_state, is_borrowed)), reply| {
-            channel.tell(HelperRequest::ListenerAcceptState { listener, accept_state, is_borrowed }, &[], reply);
+            channel.tell(HelperRequest::ListenerAcceptState { listener, accept_state, is_borrowed, within }, &[], reply);
         });
         answers.within(within).for_each(drop);
     }

@@ -1,13 +1,11 @@
 //! Supervision of processes: one that dies is replaced, its permits come back, its sockets go to its successor.
 
 use super::channel::FromChannel;
-use super::helpers::{Helpers, HelpersState};
+use super::helpers::{Helpers, HelpersState, parts};
 use super::recount::{Finding, Recount};
-use super::wire::HelperRequest;
 use crate::ipc::shared_counters::SharedCounters;
 use crate::observe::Event;
 use crate::pool::control::{Control, Core, FromMember};
-use crate::pool::request::Reply;
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 
@@ -79,13 +77,13 @@ pub(super) fn generation_ended(core: &Core<Helpers>, generation: u32, life: u64)
 
 /// Takes back permits of the pool and of listeners that no process holds, see [`Recount`].
 fn recount(core: &Core<Helpers>, control: &mut Control<Helpers>) {
-    // A helper stopped by SIGSTOP may have taken a permit that it has not noted yet: permits count as lost only where every helper answers. One that
-    // is known to be stopped is not asked, which would hold the lock for as long as an answer is waited for, at each look.
+    // A helper stopped by SIGSTOP may have taken a permit that it has not noted yet: permits count as lost only where every helper answers. Where one
+    // is known to be stopped nothing is asked: that would hold the lock for as long as an answer is waited for, at each look.
     if control.members.iter().any(|member| member.stuck) {
         return;
     }
     let channels: Vec<_> = control.running().cloned().collect();
-    let all_answer = || channels.iter().all(|channel| matches!(channel.ask(HelperRequest::Status), Some(Reply::Status(_))));
+    let all_answer = || parts(&channels).len() == channels.len();
     if let Some(recount) = &mut control.own.recount
         && found(recount, &core.own.shared_counters, &all_answer)
     {

@@ -4,40 +4,26 @@ use super::wire::FromHelper;
 use crate::ipc::packets::PacketSender;
 use crate::observe::Event;
 use crate::pool::request::Reply;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, lock, try_lock};
 use crate::sys::Errno;
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Maximum number of events that wait while an answer is sent.
+const MAX_WAITING: usize = 256;
 
 /// Speaks to the pool, from any thread.
 pub(super) struct ToPool {
     end: OwnedFd,
-    outgoing: Mutex<Outgoing>,
-}
-
-#[derive(Default)]
-struct Outgoing {
-    sender: PacketSender,
-    /// Generations whose end the pool counts on, and did not hear of because it did not read: said before anything else.
-    owed: Vec<Event>,
-}
-
-impl Outgoing {
-    fn say(&mut self, end: BorrowedFd<'_>, event: Event) -> Result<(), Errno> {
-        self.sender.send(end, &FromHelper::Event(event), &[], false)
-    }
-
-    fn pay(&mut self, end: BorrowedFd<'_>) {
-        while let Some(event) = self.owed.first().cloned()
-            && self.say(end, event).is_ok()
-        {
-            self.owed.remove(0);
-        }
-    }
+    /// Held while an answer waits for room: for as long as the pool reads nothing.
+    sender: Mutex<PacketSender>,
+    /// Events that no thread has sent yet, oldest first. Loops tell them, and a loop waits for no other thread.
+    untold: Mutex<VecDeque<Event>>,
 }
 
 impl ToPool {
     pub(super) fn new(end: OwnedFd) -> ToPool {
-        ToPool { end, outgoing: Mutex::default() }
+        ToPool { end, sender: Mutex::default(), untold: Mutex::default() }
     }
 
     pub(super) fn end(&self) -> BorrowedFd<'_> {
@@ -52,22 +38,50 @@ impl ToPool {
     /// # Errors
     /// The pool is gone, or the system is short of something that descriptors need on their way.
     pub(super) fn reply_with(&self, number: u64, reply: Reply, descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-        let mut outgoing = lock(&self.outgoing);
-        outgoing.pay(self.end.as_fd());
-        outgoing.sender.send(self.end.as_fd(), &FromHelper::Reply(number, reply), descriptors, true)
+        let mut sender = lock(&self.sender);
+        self.send_untold(&mut sender);
+        let sent = sender.send(self.end.as_fd(), &FromHelper::Reply(number, reply), descriptors, true);
+        drop(sender);
+        self.tell_untold();
+        sent
     }
 
-    /// Events are told on loops' threads: where the pool does not read, they are not told. The end of a generation is told later.
+    /// Tells an event. Where the pool does not read, events are lost, but for the end of a generation, on which the pool counts: that is told later.
     pub(super) fn tell(&self, event: &Event) {
         // These events are the pool's own, told once for all its processes.
         if matches!(event, Event::GenerationStarted(_) | Event::Listening(_) | Event::ListenerRemoved(_)) {
             return;
         }
-        let mut outgoing = lock(&self.outgoing);
-        outgoing.pay(self.end.as_fd());
-        let said = outgoing.say(self.end.as_fd(), event.clone());
-        if said == Err(Errno::AGAIN) && matches!(event, Event::GenerationEnded(_)) {
-            outgoing.owed.push(event.clone());
+        {
+            let mut untold = lock(&self.untold);
+            if untold.len() < MAX_WAITING || matches!(event, Event::GenerationEnded(_)) {
+                untold.push_back(event.clone());
+            }
+        }
+        self.tell_untold();
+    }
+
+    /// Sends what is untold, unless another thread sends something: that thread does so once it is done.
+    fn tell_untold(&self) {
+        while let Some(mut sender) = try_lock(&self.sender) {
+            let has_room = self.send_untold(&mut sender);
+            drop(sender);
+            // An event that came since, while the sender was held, is this thread's to send.
+            if !has_room || lock(&self.untold).is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Returns false where the pool has no room.
+    fn send_untold(&self, sender: &mut PacketSender) -> bool {
+        loop {
+            let Some(event) = lock(&self.untold).front().cloned() else { return true };
+            if sender.send(self.end.as_fd(), &FromHelper::Event(event), &[], false) == Err(Errno::AGAIN) {
+                lock(&self.untold).retain(|event| matches!(event, Event::GenerationEnded(_)));
+                return false;
+            }
+            lock(&self.untold).pop_front();
         }
     }
 }
@@ -76,7 +90,9 @@ impl ToPool {
 mod tests {
     use super::*;
     use crate::ipc::packets::Receiver;
+    use crate::sync::mpsc;
     use crate::sys::passing::packet_pair;
+    use std::sync::Arc;
     use std::time::Duration;
 
     #[test]
@@ -98,5 +114,37 @@ mod tests {
         assert_eq!(count(), 1);
         to_pool.reply(2, Reply::Done);
         assert_eq!(count(), 1);
+    }
+
+    #[test]
+    fn no_loop_waits_for_an_answer_that_has_no_room() {
+        let (pool, end) = packet_pair(Duration::from_secs(10)).expect("a pair");
+        let to_pool = Arc::new(ToPool::new(end));
+        let noise = Event::GaveUp { reason: "x".repeat(1000) };
+        (0..10_000).for_each(|_| to_pool.tell(&noise));
+        let answers = to_pool.clone();
+        let answering = std::thread::spawn(move || answers.reply(1, Reply::Done));
+        let held = || try_lock(&to_pool.sender).is_none();
+        while !held() {
+            std::thread::yield_now();
+        }
+        let (told, heard) = mpsc::channel();
+        let tells = to_pool.clone();
+        let telling = std::thread::spawn(move || {
+            [7, 8].map(Event::GenerationEnded).iter().for_each(|event| tells.tell(event));
+            told.send(()).expect("it is waited for");
+        });
+        heard.recv_timeout(Duration::from_secs(10)).expect("a loop does not wait");
+        let (mut receiver, mut said) = (Receiver::default(), Vec::new());
+        while said.len() < 3 {
+            let message = receiver.receive::<FromHelper>(pool.as_fd(), true).expect("it is ours").expect("the end is there");
+            match message.0 {
+                FromHelper::Reply(1, Reply::Done) => said.push("answer".to_owned()),
+                FromHelper::Event(event @ Event::GenerationEnded(_)) => said.push(format!("{event:?}")),
+                _ => {}
+            }
+        }
+        assert_eq!(said, ["answer", "GenerationEnded(7)", "GenerationEnded(8)"]);
+        [answering, telling].into_iter().for_each(|thread| thread.join().expect("no panic"));
     }
 }

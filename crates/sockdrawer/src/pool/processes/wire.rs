@@ -117,11 +117,13 @@ pub(crate) enum HelperRequest {
     },
     /// Sets whether connections are taken. A loop that hangs is waited for at most this long.
     AcceptState(AcceptState, Duration),
-    /// Sets whether one listener takes connections, and whether its sockets may be taken back by another program.
+    /// Sets whether one listener takes connections, and whether its sockets may be taken back by another program. A loop that hangs is waited for at
+    /// most this long.
     ListenerAcceptState {
         listener: u64,
         accept_state: AcceptState,
         is_borrowed: bool,
+        within: Duration,
     },
     Apply(Op, Selector),
     Status,
@@ -143,12 +145,12 @@ pub(crate) enum HelperRequest {
 /// A message from a helper to its pool.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromHelper {
-    /// The answer to the order of this number.
+    /// The answer to the request of this number.
     Reply(u64, Reply),
     Event(Event),
 }
 
-/// A message from a pool to a helper: an order and its number.
+/// A message from a pool to a helper: the number of a request, and the request.
 pub(crate) type ToHelper = (u64, HelperRequest);
 
 #[cfg(test)]
