@@ -34,8 +34,11 @@ pub enum Moment {
 
 pub(crate) type Hook = Box<dyn Fn(&Moment) -> Result<(), String> + Send>;
 
+/// Takes what the first hook says that fails.
+type Answer = Box<dyn FnOnce(Result<(), String>) + Send>;
+
 /// A moment that hooks are told of; None: only the answer is wanted, once they are done with all before.
-struct ToldMoment(Option<Moment>, Option<Sender<Result<(), String>>>);
+struct ToldMoment(Option<Moment>, Option<Answer>);
 
 /// The way to the thread of the hooks.
 #[derive(Clone)]
@@ -57,16 +60,25 @@ impl Hooks {
 
     /// Tells them, and waits for what the first says that fails.
     pub(crate) fn ask(&self, moment: Moment) -> Result<(), String> {
+        self.answers(Some(moment)).recv().unwrap_or(Ok(()))
+    }
+
+    /// Tells them; `answer` is called on their thread. Returns false where there are no hooks: then it is not called.
+    pub(crate) fn ask_then(&self, moment: Moment, answer: impl FnOnce(Result<(), String>) + Send + 'static) -> bool {
+        self.0.send(ToldMoment(Some(moment), Some(Box::new(answer)))).is_ok()
+    }
+
+    fn answers(&self, moment: Option<Moment>) -> Receiver<Result<(), String>> {
         let (answer, answered) = mpsc::channel();
-        let _ = self.0.send(ToldMoment(Some(moment), Some(answer)));
-        answered.recv().unwrap_or(Ok(()))
+        // The asking thread may be gone.
+        let answer = Box::new(move |result| drop(answer.send(result)));
+        let _ = self.0.send(ToldMoment(moment, Some(answer)));
+        answered
     }
 
     /// Waits until they are done with all that they were told, but not for ever. Whether they are.
     pub(crate) fn finish(&self) -> bool {
-        let (answer, answered) = mpsc::channel();
-        let _ = self.0.send(ToldMoment(None, Some(answer)));
-        answered.recv_timeout(ENDS_WITHIN) != Err(mpsc::RecvTimeoutError::Timeout)
+        self.answers(None).recv_timeout(ENDS_WITHIN) != Err(mpsc::RecvTimeoutError::Timeout)
     }
 }
 
@@ -80,8 +92,7 @@ impl Moments {
             let done = moment.iter().flat_map(|moment| hooks.iter().map(move |hook| (hook, moment)));
             let result = done.map(|(hook, moment)| run(hook, moment)).find(Result::is_err).unwrap_or(Ok(()));
             match (answer, result) {
-                // The asking thread may be gone.
-                (Some(answer), result) => drop(answer.send(result)),
+                (Some(answer), result) => answer(result),
                 (None, Err(why)) => hub.note_or_print("HookFailed", &json!(why), format_args!("a hook failed: {why}")),
                 (None, Ok(())) => {}
             }

@@ -174,8 +174,9 @@ impl Operated {
     }
 
     /// Has a function called at [moments](Moment) in the life of the program, on a thread for all hooks, one moment after the other; of several hooks in
-    /// the order in which they were added. [`Moment::Started`] and [`Moment::Upgrading`] wait for what it returns; no other is held up. At
-    /// the end the program waits at most 5 s for hooks that are not done. An error at any other moment, and a panic, is told as `HookFailed`.
+    /// the order in which they were added. The start and an upgrade wait for what it returns at [`Moment::Started`] and [`Moment::Upgrading`]; a request
+    /// to end waits for no hook, but the program for those that are not done, 5 s at most. An error at any other moment, and a panic, is told as
+    /// `HookFailed`.
     ///
     /// ```no_run
     /// # use sockdrawer_operate::{Moment, Operated};
@@ -312,8 +313,7 @@ impl Operated {
         if let Some(upgrade) = &upgrade {
             carry::over(upgrade, &operator)?;
         }
-        let refused = |why| Failure::run(format_args!("a hook refuses the start: {why}"));
-        operator.hooks.ask(Moment::Started).map_err(refused)?;
+        operator.run_hooks_of_start(&told)?;
         if let Some(upgrade) = &upgrade {
             *lock(&preparing) = false;
             match upgrade.ready() {

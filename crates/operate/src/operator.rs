@@ -43,6 +43,8 @@ pub(crate) enum News {
     Upgrade,
     /// Pools have told an event that is one of the program.
     Moment(Moment),
+    /// The hooks of the start are done. Once the program ends that means nothing.
+    Started(Result<(), String>),
     /// The drain is not over, and so many connections are left.
     Draining(usize),
     Drained(End),
@@ -184,6 +186,27 @@ impl Operator {
         }
     }
 
+    /// Has the hooks of the start run, and waits for them, unless the program is to end: pools accept already, and are drained at once.
+    pub(crate) fn run_hooks_of_start(&self, told: &Receiver<News>) -> Result<(), Failure> {
+        let news = self.news.clone();
+        if !self.hooks.ask_then(Moment::Started, move |result| drop(news.send(News::Started(result)))) {
+            return Ok(());
+        }
+        let mut later = Vec::new();
+        let result = loop {
+            match told.recv().expect("this thread has a sender, too") {
+                News::Started(result) => break result,
+                News::End => {
+                    later.push(News::End);
+                    break Ok(());
+                }
+                next => later.push(next),
+            }
+        };
+        later.into_iter().for_each(|next| _ = self.news.send(next));
+        result.map_err(|why| Failure::run(format_args!("a hook refuses the start: {why}")))
+    }
+
     /// Waits for the first request to end, then for the end of the drain. `asked` is what operators and their programs ask.
     pub(crate) fn end(self: &Arc<Self>, told: &Receiver<News>, asked: &[Pool]) -> Result<(), Failure> {
         let mut stopped = Vec::new();
@@ -233,7 +256,7 @@ impl Operator {
                     None => self.server.hub.note_or_print("UpgradeFailed", &json!(NO_UPGRADE), NO_UPGRADE),
                 },
                 News::Moment(moment) => self.moment(moment, asked),
-                News::Draining(0) => {}
+                News::Started(_) | News::Draining(0) => {}
                 News::Draining(left) => self.tell_draining(left),
                 // A second signal came: its thread says so, and ends the program.
                 News::Drained(_) if self.server.ends_now.load(Relaxed) => {}

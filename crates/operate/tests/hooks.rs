@@ -137,6 +137,27 @@ fn a_hook_that_fails_at_the_start_ends_the_program_before_it_serves() {
 }
 
 #[test]
+fn a_hook_of_the_start_does_not_hold_up_the_end() {
+    let folder = Folder::new("slow");
+    let (told, moments) = channel();
+    let operated = folder.operated().hook(move |moment, running| {
+        told.send(moment.clone()).expect("it is heard");
+        if *moment == Moment::Started {
+            running.pool("chat").expect("it runs").join().map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    });
+    // With an upgrade nothing is answered before all stands.
+    folder.write(&folder.configuration(2, 100).replace(&folder.upgrade().display().to_string(), "none"));
+    let running = std::thread::spawn(|| operated.run());
+    assert_eq!(next(&moments), Moment::Started);
+    assert_eq!(folder.post("/stop").0, 200);
+    assert_eq!(next(&moments), Moment::Draining);
+    assert!(matches!(next(&moments), Moment::Drained(_)));
+    assert_eq!(running.join().expect("no panic"), Ok(()));
+}
+
+#[test]
 fn state_that_connections_share_goes_to_the_next_build() {
     for is_asked in [true, false] {
         state_goes_to_the_next_build(is_asked);
