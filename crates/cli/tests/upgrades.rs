@@ -65,5 +65,5 @@ fn a_new_build_that_is_killed_once_the_old_one_has_ended_was_all_there_was() {
     let promise = report.changes[0].ran.promise.as_ref().expect("a promise");
     report.assert_nothing_lost();
     assert!(promise.may_refuse && promise.connections >= 8, "{promise:?}");
-    let _ = std::fs::remove_file(program);
+    [program, place.with_extension("meet"), place.with_extension("sock")].iter().for_each(|path| _ = std::fs::remove_file(path));
 }

@@ -318,6 +318,7 @@ fn a_process_that_cannot_be_started() {
     let events = events.lock().expect("no panic").join("\n");
     // A death, and three starts that failed, the last of which is one too many.
     assert_eq!((events.matches("ProcessNotStarted").count(), events.matches("GaveUp").count()), (3, 1), "{events}");
+    std::fs::remove_file(fate()).expect("it is there");
 }
 
 fn a_helper_that_cannot_be_told_to_begin() {
@@ -359,6 +360,7 @@ fn a_process_that_takes_long_to_start() {
     let stays: HashSet<u32> = pool.status().processes.iter().map(|process| process.pid).collect();
     let children = children(std::process::id()).into_iter().filter(|pid| lives(*pid));
     assert_eq!(children.collect::<HashSet<_>>(), stays);
+    std::fs::remove_file(fate()).expect("it is there");
 }
 
 fn a_pool_that_ends_refuses_while_it_waits() {

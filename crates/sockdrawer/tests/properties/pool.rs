@@ -16,6 +16,7 @@ use sockdrawer::{
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -127,8 +128,11 @@ impl Tested {
 
     /// Returns where the pools of a lane meet, one after the other.
     fn place(&self) -> Upgrade {
-        let name = format!("sockdrawer-properties-{}-{}", std::process::id(), self.before.lane);
-        Upgrade::at(std::env::temp_dir().join(name)).replaces("any").stand_by(Duration::ZERO)
+        Upgrade::at(self.path()).replaces("any").stand_by(Duration::ZERO)
+    }
+
+    fn path(&self) -> PathBuf {
+        std::env::temp_dir().join(format!("sockdrawer-properties-{}-{}", std::process::id(), self.before.lane))
     }
 
     /// Lets another pool take over all that there is; no client notices.
@@ -473,5 +477,6 @@ impl Drop for Tested {
     /// Ends the pool at once: that of the next case has other connections.
     fn drop(&mut self) {
         self.pool.iter().for_each(|pool| _ = pool.shutdown(Drain::within(Duration::ZERO)));
+        let _ = std::fs::remove_file(self.path());
     }
 }
