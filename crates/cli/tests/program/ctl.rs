@@ -10,7 +10,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -392,6 +392,26 @@ fn top_is_drawn_and_leaves_the_terminal_as_it_was() {
     assert!(first[0].starts_with("POOL  CONNECTIONS") && first[1].starts_with("echo            2"), "{first:?}");
     drop(lines);
     assert_eq!(top.wait().expect("a child").code(), Some(0), "a reader that has gone is no error");
+}
+
+#[test]
+fn a_server_that_does_not_answer_holds_no_signal_up() {
+    let server = Operated::start("ctl-top-held", TWO_POOLS);
+    let (status, path) = (server.says("status --json"), server.path("held.sock"));
+    let listener = UnixListener::bind(&path).expect("the folder takes it");
+    let words = format!("ctl top --timeout 1h --control {path}");
+    let mut terminal = Terminal::start((80, 24), &[("NO_COLOR", "1")], &words);
+    let mut asked = BufReader::new(listener.accept().expect("it asks").0);
+    let request =
+        |asked: &mut BufReader<UnixStream>| while asked.by_ref().lines().next().expect("a line").expect("text") != "" {};
+    request(&mut asked);
+    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{status}", status.len());
+    asked.get_mut().write_all(answer.as_bytes()).expect("it reads");
+    terminal.until("the server", |screen| screen.contains("serving"));
+    request(&mut asked);
+    terminal.signal(Signal::INT);
+    assert_eq!(terminal.end(), Some(130), "{}", terminal.screen());
+    terminal.is_as_before();
 }
 
 #[test]

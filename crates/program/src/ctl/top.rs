@@ -7,7 +7,7 @@ use crate::keys;
 use crate::line::{Line, Style, levels, per_second};
 use crate::outcome::{Exit, Failure};
 use crate::screen::Screen;
-use crate::signals::{self, Signal};
+use crate::signals;
 use crate::table::{Table, bytes, count, plain};
 use crate::terminal::{self, Looks};
 use sockdrawer_operate::client::Client;
@@ -154,12 +154,6 @@ impl Choice {
     }
 }
 
-/// News that may end it.
-enum Told {
-    Key(u8),
-    Signal(Signal),
-}
-
 /// Two looks at a server: the last one, and the one before.
 struct Seen {
     now: Status,
@@ -170,11 +164,11 @@ struct Seen {
 pub(super) fn run(program: &str, mut client: Client, json: bool) -> Result<Exit, Failure> {
     // A mistake that shows at once is told in a line, before the terminal is touched.
     let mut first = Some(ask(program, &mut client)?);
-    let (sender, told) = mpsc::channel();
-    let by_key = sender.clone();
+    let (sender, pressed) = mpsc::channel();
     let draws = !json && io::stdout().is_terminal() && terminal::size().is_some();
-    let keys = draws.then(|| keys::listen(move |key| drop(by_key.send(Told::Key(key))))).flatten();
-    signals::watch(move |signal| drop(sender.send(Told::Signal(signal))))?;
+    let keys = draws.then(|| keys::listen(move |key| _ = sender.send(key))).flatten();
+    // At once: the server may be slow to answer, and the reader of the output slow to take it.
+    signals::watch(|signal| keys::without(|| signal_hook::low_level::exit(signal.exit().code().into())))?;
     let stopping = || {
         terminal::leave();
         keys::without(signals::stop_now);
@@ -199,7 +193,7 @@ pub(super) fn run(program: &str, mut client: Client, json: bool) -> Result<Exit,
             Err(why) => view.lost(&why)?,
         }
         let until = asked + EVERY;
-        if let Some(end) = wait(&told, until, |key| view.press(key, seen.as_ref())) {
+        if let Some(end) = wait(&pressed, until, |key| view.press(key, seen.as_ref())) {
             break end;
         }
     };
@@ -214,16 +208,15 @@ fn ask(program: &str, client: &mut Client) -> Result<String, Failure> {
     if status == 200 { Ok(text) } else { Err(refused(program, status, &text)) }
 }
 
-/// Waits until then, or for what ends it. Other keys change what is shown.
-fn wait(told: &Receiver<Told>, until: Instant, mut pressed: impl FnMut(u8) -> bool) -> Option<Exit> {
+/// Waits until then, or for the key that ends it. Other keys change what is shown.
+fn wait(pressed: &Receiver<u8>, until: Instant, mut press: impl FnMut(u8) -> bool) -> Option<Exit> {
     loop {
-        match told.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(Told::Key(key)) if pressed(key) => {}
-            Ok(Told::Key(b'q' | b'Q')) => return Some(Exit::Ok),
-            Ok(Told::Key(_)) => {}
-            Ok(Told::Signal(signal)) => return Some(signal.exit()),
+        match pressed.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(key) if press(key) => {}
+            Ok(b'q' | b'Q') => return Some(Exit::Ok),
+            Ok(_) => {}
             Err(RecvTimeoutError::Timeout) => return None,
-            // Nothing is left that could end it but the reader.
+            // There are no keys.
             Err(RecvTimeoutError::Disconnected) => {
                 std::thread::sleep(until.saturating_duration_since(Instant::now()));
                 return None;
