@@ -144,12 +144,18 @@ impl fmt::Display for Mistake {
 }
 
 impl Document {
-    /// Reads a configuration.
+    /// Reads a configuration. `complete` sets values of the whole program that the text leaves out, or that hold whatever it says: rules see what
+    /// is to be in force.
     ///
     /// # Errors
     /// All that is wrong with it.
-    pub(crate) fn parse(text: &str, format: Format, known: &Known) -> Result<Document, Vec<Mistake>> {
-        Document::read(text, format, known, true)
+    pub(crate) fn parse(
+        text: &str,
+        format: Format,
+        known: &Known,
+        complete: impl Fn(&mut Values),
+    ) -> Result<Document, Vec<Mistake>> {
+        Document::read(text, format, known, Some(&complete))
     }
 
     /// Reads a configuration that was in force: each value alone. Names are not resolved and files not read, which takes its time.
@@ -157,10 +163,10 @@ impl Document {
     /// # Errors
     /// All values that are wrong.
     pub(crate) fn of_values(text: &str, format: Format, known: &Known) -> Result<Document, Vec<Mistake>> {
-        Document::read(text, format, known, false)
+        Document::read(text, format, known, None)
     }
 
-    fn read(text: &str, format: Format, known: &Known, together: bool) -> Result<Document, Vec<Mistake>> {
+    fn read(text: &str, format: Format, known: &Known, together: Option<Complete<'_>>) -> Result<Document, Vec<Mistake>> {
         if text.len() > MAX_BYTES {
             let what = format!("the configuration has {} bytes, more than {MAX_BYTES}: write less", text.len());
             return Err(vec![Mistake { at: None, what }]);
@@ -181,11 +187,14 @@ fn is_protocol_misspelt(entries: &[Entry], key: &str) -> bool {
     !has && known(&key) && written::closest(key, &[PROTOCOL, layers::PROXY_PROTOCOL]) == Some(PROTOCOL)
 }
 
+/// Sets values of the whole program that a text does not say.
+type Complete<'a> = &'a dyn Fn(&mut Values);
+
 struct Reader<'a> {
     text: &'a str,
     known: &'a Known,
-    /// It also checks what the settings are together.
-    together: bool,
+    /// It also checks what the settings are together, once the program's are complete.
+    together: Option<Complete<'a>>,
     mistakes: Vec<Mistake>,
     places: Places,
 }
@@ -225,12 +234,20 @@ impl Reader<'_> {
         if document.pools.len() > MAX_POOLS {
             self.wrong(None, format!("{} pools are more than {MAX_POOLS}: write fewer", document.pools.len()));
         }
+        if let Some(complete) = self.together {
+            let said = document.program.set.clone();
+            complete(&mut document.program);
+            // The text does not say the others.
+            said.iter().filter(|(name, value)| document.program.set.get(*name) != Some(value)).for_each(|(name, _)| {
+                self.places.values.remove(*name);
+            });
+        }
         for (setting, what) in clash::clashes(&document) {
             let at = self.places.values.get(&setting).copied();
             self.mistakes.push(Mistake { at, what });
         }
         // They may take what single settings are for granted.
-        if self.together && self.mistakes.is_empty() {
+        if self.together.is_some() && self.mistakes.is_empty() {
             for what in self.known.against(&document) {
                 let at = what.split(':').next().and_then(|setting| self.places.values.get(setting)).copied();
                 self.mistakes.push(Mistake { at, what });
@@ -271,7 +288,7 @@ impl Reader<'_> {
         let wrong: Vec<String> = self.mistakes[before..].iter().map(|mistake| mistake.what.clone()).collect();
         if !entries.iter().any(|(key, ..)| key == LISTEN) && !wrong.iter().any(|what| what.contains("`listen`")) {
             self.wrong(name_at, format!("pool.{name} listens nowhere: write listen, such as listen = \"127.0.0.1:9000\""));
-        } else if self.together
+        } else if self.together.is_some()
             && let Err((setting, why)) = whole::check(&protocol, &values)
             // A setting that is wrong by itself may be why those do not go together.
             && !wrong.iter().any(|what| whole::may_be_why(what, &format!("pool.{name}."), setting))

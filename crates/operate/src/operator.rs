@@ -9,6 +9,7 @@ use crate::origin::Origin;
 use crate::replaced::Report;
 use crate::revisions::Cause;
 use crate::server::{End, Server, has_ended};
+use crate::setting::Values;
 use crate::totals::Ledger;
 use serde_json::json;
 use sockdrawer::admission::{Limits, OnFull, PerPeer, Reject};
@@ -155,13 +156,15 @@ impl Operator {
 
     /// Reads the configuration that a request has, with what the command line says. Settings of the program that it leaves out stay as they are.
     pub(crate) fn parse(&self, text: &str, format: Format) -> Result<Document, Unchanged> {
-        let mut document = Document::parse(text, format, &self.server.known)
-            .map_err(|mistakes| Unchanged::Wrong(mistakes.iter().map(ToString::to_string).collect()))?;
-        for (name, value) in &self.server.state().document.program.set {
-            document.program.set.entry(name).or_insert_with(|| value.clone());
-        }
-        document.program.set.extend(self.origin.overriding.set.clone());
-        Ok(document)
+        let in_force = self.server.state().document;
+        let complete = |program: &mut Values| {
+            for (name, value) in &in_force.program.set {
+                program.set.entry(name).or_insert_with(|| value.clone());
+            }
+            program.set.extend(self.origin.overriding.set.clone());
+        };
+        Document::parse(text, format, &self.server.known, complete)
+            .map_err(|mistakes| Unchanged::Wrong(mistakes.iter().map(ToString::to_string).collect()))
     }
 
     /// Tells what came of a change that was to be made.

@@ -59,11 +59,9 @@ fn load(path: &Path, known: &Known, overriding: &Values) -> Result<Document, Vec
         let line = error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
         vec![format!("{shown}:{line}: not UTF-8: write it as text in UTF-8")]
     })?;
-    let mut document = Document::parse(&text, Format::of(path, &text), known)
+    let complete = |program: &mut Values| program.set.extend(overriding.set.clone());
+    let mut document = Document::parse(&text, Format::of(path, &text), known, complete)
         .map_err(|mistakes| mistakes.iter().map(|mistake| mistake.in_file(&shown)).collect::<Vec<_>>())?;
-    document.program.set.extend(overriding.set.clone());
-    // The file does not say these values.
-    document.places.values.retain(|name, _| !overriding.set.contains_key(name.as_str()));
     document.places.file = shown.to_string();
     Ok(document)
 }

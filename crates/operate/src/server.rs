@@ -371,7 +371,7 @@ impl Server {
             // It may be one of the build before, and has not been checked by this one.
             let text = serde_json::json!(**document).to_string();
             let wrong = |mistakes: Vec<Mistake>| Unchanged::Wrong(mistakes.into_iter().map(|mistake| mistake.what).collect());
-            Document::parse(&text, Format::Json, &self.known).map_err(wrong)?;
+            Document::parse(&text, Format::Json, &self.known, |_| ()).map_err(wrong)?;
             Ok(Document::clone(document))
         };
         self.change_to(before, based_on, (dry_run, true), cause)

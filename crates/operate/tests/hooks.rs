@@ -1,5 +1,6 @@
 //! Hooks of a program that is operated in this process: they are told of each moment, may refuse some, and reach its pools.
 
+use sockdrawer::observe::Readiness;
 use sockdrawer::upgrade::Replace;
 use sockdrawer::{Config, Context, Input, Peer, Service, Step, Upgrade};
 use sockdrawer_operate::client::Client;
@@ -88,15 +89,22 @@ fn next(moments: &Receiver<Moment>) -> Moment {
 fn hooks_hear_of_each_moment_and_reach_the_pools_of_their_program() {
     let folder = Folder::new("life");
     let (told, moments): (Sender<Moment>, Receiver<Moment>) = channel();
+    let (serving, pools) = channel();
     let too_many = folder.configuration(3, 151);
     let operated = folder.operated().hook(move |moment, running| {
         let pool = running.pool("chat").expect("it runs");
         match moment {
-            Moment::Started => assert_eq!(running.document().program.count("rooms"), Some(2)),
+            Moment::Started => {
+                assert_eq!(running.document().program.count("rooms"), Some(2));
+                serving.send(pool).expect("it is awaited");
+            }
             Moment::Changed => {
                 assert_eq!((pool.status().limit, running.document().program.count("rooms")), (150, Some(3)));
                 let refused = running.apply(&too_many, Format::Toml).expect_err("a rule forbids it");
                 assert_eq!(refused, ["8:9: pool.chat.limit: more than 50 for each room: add rooms"]);
+                // Settings of the program that a configuration leaves out stay as they are, for rules too.
+                let refused = running.apply(&too_many.replace("rooms = 3\n", ""), Format::Toml).expect_err("a rule forbids it");
+                assert_eq!(refused, ["7:9: pool.chat.limit: more than 50 for each room: add rooms"]);
             }
             Moment::Upgrading => {
                 told.send(moment.clone()).expect("it is heard");
@@ -109,8 +117,12 @@ fn hooks_hear_of_each_moment_and_reach_the_pools_of_their_program() {
     });
     let running = std::thread::spawn(|| operated.run());
     assert_eq!(next(&moments), Moment::Started);
+    // Nothing can be changed before the hooks of the start are done.
+    let pool = pools.recv_timeout(PATIENCE).expect("it runs");
+    assert!(pool.wait(PATIENCE, |status| status.readiness == Readiness::Serving));
     folder.write(&folder.configuration(3, 150));
-    assert_eq!(folder.post("/reload").0, 200);
+    let (status, why) = folder.post("/reload");
+    assert_eq!(status, 200, "{why}");
     assert_eq!(next(&moments), Moment::Changed);
     let (status, why) = folder.post("/upgrade");
     assert!(status >= 400 && why.contains("a hook refuses it: not at night"), "{status}: {why}");

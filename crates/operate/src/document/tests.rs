@@ -14,7 +14,7 @@ fn known() -> Known {
 }
 
 fn parse(text: &str, format: Format) -> Result<Document, Vec<Mistake>> {
-    Document::parse(text, format, &known())
+    Document::parse(text, format, &known(), |_| ())
 }
 
 const RIGHT: &str = r#"

@@ -182,7 +182,7 @@ fn the_watchdog_hears_nothing_while_a_loop_is_stuck() {
     let server = socket.server_of(vec![waits], Some("1000000"));
     let text = "[pool.a]\nprotocol = 'waits'\nlisten = '127.0.0.1:0'\nloops = 1\nstuck-after = '50ms'\n";
     server
-        .start(Document::parse(text, Format::Toml, &server.known).expect("it is right"), server.hold_changes())
+        .start(Document::parse(text, Format::Toml, &server.known, |_| ()).expect("it is right"), server.hold_changes())
         .expect("it starts");
     let pool = server.state().pools["a"].clone();
     let Address::Tcp(at) = pool.addresses()[0] else { panic!("TCP") };

@@ -44,7 +44,7 @@ fn server_that(started: impl Fn(&str, &Pool) + Send + Sync + 'static) -> Server 
 fn document(server: &Server, names: &[&str]) -> Document {
     let pool = |name: &&str| format!("[pool.{name}]\nprotocol = \"silent\"\nlisten = \"127.0.0.1:0\"\ndrain = \"1s\"\n");
     let text: String = names.iter().map(pool).collect();
-    Document::parse(&text, Format::Toml, &server.known).expect("it is right")
+    Document::parse(&text, Format::Toml, &server.known, |_| ()).expect("it is right")
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_pool_that_was_removed_is_drained_with_the_others_and_freed_when_it_has_ende
 fn a_protocol_that_processes_cannot_run_is_told_in_the_words_of_the_file() {
     let server = server();
     let text = "[pool.first]\nprotocol = \"silent\"\nlisten = \"127.0.0.1:0\"\nmodel = \"prefork\"\n";
-    let document = Document::parse(text, Format::Toml, &server.known).expect("its words are right");
+    let document = Document::parse(text, Format::Toml, &server.known, |_| ()).expect("its words are right");
     let refused = server.start(document, server.hold_changes()).expect_err("it has no recipe").line;
     let why =
         "pool.first.model: this program cannot run the protocol in processes, as prefork does: write loops, threads or single";
