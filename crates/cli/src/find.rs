@@ -76,19 +76,23 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
             (_, true) => format!("; tried again; about {} left", search.left()),
             (_, false) => format!("; about {} left", search.left()),
         };
-        output.tell(tried.line(vary.words(), confirming) + &left)?;
+        let told = output.tell(tried.line(vary.words(), confirming) + &left);
         if let Some(report) = tried.report.as_ref().filter(|report| amount == 1 && !tried.held && nothing_worked(report)) {
             failure = report.most_frequent_error().map(|error| every_operation_fails(report, error));
             found.add(tried);
             break;
         }
         found.add(tried);
+        failure = told.err();
+        if failure.is_some() {
+            break;
+        }
     }
     found.take(&search, failure.is_none() && signalled.get().is_none());
+    // First what is kept, so that a reader that has gone takes nothing with it; the first that fails is told.
     let kept = directory.map_or(Ok(()), |directory| directory.search(&found).map_err(Failure::run));
-    output.tell(&found)?;
-    output.report(&found)?;
-    kept?;
+    let written = output.report(&found);
+    kept.and(written).and(output.tell(&found))?;
     if let Some(failure) = failure {
         return Err(failure);
     }

@@ -92,16 +92,16 @@ fn carry_out(
     };
     live.end();
     let verdict = Verdict::of(&report);
-    output.tell(Table(&report))?;
+    let told = output.tell(Table(&report));
     let line = verdict.line(&report).to_string();
     let keep = |directory: &PageDirectory| directory.trial(&report.json(), &gaps(&report, &verdict, &line)).map_err(Failure::run);
     let kept = directory.as_ref().map_or(Ok(()), keep);
     let page = directory.filter(|_| kept.is_ok()).map(|directory| format!("; page: {}", directory.page().display()));
-    output.report(&report.json())?;
+    // First what is kept, so that a reader that has gone takes nothing with it; the first that fails is told.
+    let written = output.report(&report.json());
     let title = format!("trial {}", report.options.target);
-    junit.trial(&title, report.elapsed.as_secs_f64(), &verdict, &Table(&report).to_string())?;
-    output.tell(line + &page.unwrap_or_default())?;
-    kept?;
+    let noted = junit.trial(&title, report.elapsed.as_secs_f64(), &verdict, &Table(&report).to_string());
+    kept.and(written).and(noted).and(told).and_then(|()| output.tell(line + &page.unwrap_or_default()))?;
     Ok(signalled.get().map_or_else(|| exit(&verdict), |signal| signal.exit()))
 }
 

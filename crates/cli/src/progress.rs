@@ -61,7 +61,7 @@ impl Live {
     /// Writes a line that stays, above the panel.
     pub(crate) fn note(&mut self, text: impl std::fmt::Display) {
         self.screen.erase();
-        print::tell(text);
+        print::tell_within(Duration::ZERO, text);
     }
 
     /// Erases the panel: what follows takes its place.

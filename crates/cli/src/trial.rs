@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
     let mut live = TrialProgress::new(options.until);
     let report = trial.finish(&|within| stop.wait(within), |progress| live.show(progress));
     live.end();
-    output.tell(Table(&report))?;
+    let mut told = output.tell(Table(&report));
     let (mut verdict, mut json) = (Verdict::of(&report), report.json());
     // A trial with a fault in it shows that fault.
     if options.sabotage.is_none() && !stop.wait(Duration::ZERO) {
@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
         live.end();
         verdict = verdict.and(match itself {
             Ok(itself) => {
-                output.tell(&itself)?;
+                told = told.and_then(|()| output.tell(&itself));
                 json["program"] = itself.json();
                 itself.verdict()
             }
@@ -65,9 +65,10 @@ pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
         json["verdict"] = verdict.word().into();
         json["reasons"] = verdict.reasons().into();
     }
-    output.tell(verdict.line(&report))?;
-    output.report(&json)?;
-    junit.trial("trial", report.elapsed.as_secs_f64(), &verdict, &Table(&report).to_string())?;
+    // First what is kept, so that a reader that has gone takes nothing with it; the first that fails is told.
+    let written = output.report(&json);
+    let kept = junit.trial("trial", report.elapsed.as_secs_f64(), &verdict, &Table(&report).to_string());
+    written.and(kept).and(told).and_then(|()| output.tell(verdict.line(&report)))?;
     Ok(signalled.get().map_or_else(|| exit(&verdict), |signal| signal.exit()))
 }
 

@@ -326,11 +326,11 @@ impl Server {
         let mut pools = self.carry_out(&state, work)?;
         removed.iter().for_each(|removed| drop(pools.remove(&removed.name)));
         self.serve_listeners(&document, &pools);
-        self.watched.add(&document);
         // Other files change no configuration.
         let is_same = document == *state.document;
         let revision = state.revision + u64::from(!is_same);
         let took = since.elapsed();
+        let document = Arc::new(document);
         let mut now = lock(&self.state);
         let mut revisions = std::mem::take(&mut now.revisions);
         let plan = unchanged.plan.clone();
@@ -341,7 +341,7 @@ impl Server {
         }
         *now = State {
             revision,
-            document: Arc::new(document),
+            document: document.clone(),
             pools,
             tls: all_tls,
             revisions,
@@ -354,6 +354,8 @@ impl Server {
         lock(&self.removed).extend(removed.iter().cloned());
         removed.into_iter().for_each(|removed| end(removed.pool, removed.drain));
         drop(carrying_out);
+        // The end does not wait for a file system that hangs.
+        self.watched.add(&document);
         self.note_unused_sockets();
         self.note_certificates();
         Ok(Changed { revision, committed: true, took, ..unchanged })

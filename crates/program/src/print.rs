@@ -192,8 +192,17 @@ fn folded(text: &str, columns: usize) -> String {
     folded
 }
 
-/// Rewrites the last line of a terminal on standard error, as far as it fits; `text` is not ended by a line break.
+/// Returns whether standard error takes something now: a terminal does not after Ctrl-S, and a write would wait for Ctrl-Q.
+fn takes() -> bool {
+    let stderr = rustix::stdio::stderr();
+    poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&Timespec::default())) == Ok(1)
+}
+
+/// Rewrites the last line of a terminal on standard error, where that takes something, as far as it fits; `text` is not ended by a line break.
 pub fn rewrite(text: impl fmt::Display) {
+    if !takes() {
+        return;
+    }
     const START_OF_LINE_AND_ERASE: &str = "\r\x1b[K";
     let columns = terminal::size().map_or(usize::MAX, |(columns, _)| columns - 1);
     let text: String = text.to_string().chars().take(columns).collect();
@@ -211,17 +220,14 @@ pub fn draw(above: usize, lines: &[&str]) -> bool {
     }
     lines.iter().for_each(|line| text += &format!("{line}\x1b[K\n"));
     text += "\x1b[J\x1b[?25h";
-    let stderr = rustix::stdio::stderr();
-    let takes = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&Timespec::default()));
-    takes == Ok(1) && io::stderr().lock().write_all(text.as_bytes()).is_ok()
+    takes() && io::stderr().lock().write_all(text.as_bytes()).is_ok()
 }
 
 /// Empties the screen of the terminal on standard error, where that takes something: line by line, because some terminals keep what is
 /// erased at once among what has scrolled away.
 pub fn clear(rows: usize) {
     let text = format!("\x1b[H{}\x1b[H", vec!["\x1b[K"; rows].join("\n"));
-    let stderr = rustix::stdio::stderr();
-    if poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&Timespec::default())) == Ok(1) {
+    if takes() {
         // Without it, what was drawn stays above what comes next.
         let _ = io::stderr().lock().write_all(text.as_bytes());
     }

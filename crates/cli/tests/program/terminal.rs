@@ -117,6 +117,20 @@ fn a_trial_and_a_search_whose_terminal_goes_keep_their_result() {
 }
 
 #[test]
+fn a_terminal_that_takes_nothing_holds_no_signal_up() {
+    let path = std::env::temp_dir().join(format!("sockdrawer-takes-nothing-{}", std::process::id()));
+    let output = std::fs::File::create(&path).expect("a file");
+    let mut terminal = Terminal::start_into((80, 24), &[], "trial -c 2 --kept 2 --changes 100000", Some(output.into()));
+    terminal.until("its progress", |screen| screen.contains("change"));
+    terminal.stops_output();
+    terminal.signal(Signal::TERM);
+    assert_eq!(terminal.end(), Some(143), "{}", terminal.screen());
+    let result = std::fs::read_to_string(&path).expect("text");
+    assert!(result.contains("changes"), "{result}");
+    std::fs::remove_file(&path).expect("it is there");
+}
+
+#[test]
 fn a_run_that_was_stopped_takes_keys_again_and_says_so() {
     let mut terminal = Terminal::start((80, 24), &[], &format!("{RUN} --timeout 300ms -d 60"));
     terminal.until("the panel", |screen| screen.contains("holding"));

@@ -1,6 +1,8 @@
 //! A terminal for the program, and what is to be seen on it.
 
+use crate::faults::until;
 use crate::program::hear_hangups;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
@@ -35,6 +37,11 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// Starts the program with these words on a terminal of this size.
     pub(crate) fn start(size: (usize, usize), variables: &[(&str, &str)], words: &str) -> Terminal {
+        Terminal::start_into(size, variables, words, None)
+    }
+
+    /// Starts the program so; `output` takes its standard output, in the place of the terminal.
+    pub(crate) fn start_into(size: (usize, usize), variables: &[(&str, &str)], words: &str, output: Option<OwnedFd>) -> Terminal {
         let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
         grantpt(&main).and_then(|()| unlockpt(&main)).expect("it is ours");
         let name = ptsname(&main, Vec::new()).expect("it has a name");
@@ -45,7 +52,7 @@ impl Terminal {
         command.args(["--ctty", env!("CARGO_BIN_EXE_sockdrawer")]).args(words.split_whitespace());
         command.env_remove("NO_COLOR").envs([("TERM", "xterm"), ("LC_ALL", "C.UTF-8")]).envs(variables.iter().copied());
         let copy = || end.try_clone().expect("a descriptor");
-        command.stdin(copy()).stdout(copy()).stderr(copy());
+        command.stdin(copy()).stdout(output.unwrap_or_else(copy)).stderr(copy());
         set_size(&end, size);
         hear_hangups();
         let child = command.spawn().expect("util-linux is there");
@@ -70,6 +77,15 @@ impl Terminal {
 
     pub(crate) fn types(&mut self, text: &str) {
         self.keyboard.as_mut().expect("it is there").write_all(text.as_bytes()).expect("the terminal takes it");
+    }
+
+    /// Types Ctrl-S, and waits until the terminal takes nothing.
+    pub(crate) fn stops_output(&mut self) {
+        self.types("\u{13}");
+        let end = self.end.as_ref().expect("it is there");
+        until("the terminal takes nothing", || {
+            poll(&mut [PollFd::new(end, PollFlags::OUT)], Some(&Timespec::default())) == Ok(0)
+        });
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -163,6 +179,8 @@ impl Terminal {
             }
             assert!(Instant::now() < deadline, "it does not end:\n{}", self.screen());
         };
+        // Ctrl-Q: it may have been told to take nothing.
+        self.types("\u{11}");
         self.takes_all();
         status.code()
     }
