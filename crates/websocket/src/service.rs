@@ -78,8 +78,9 @@ impl<S: MessageService> WebSocket<S> {
     }
 
     /// Compresses messages from 64 bytes on (permessage-deflate, RFC 7692): a server for clients that offer it, as browsers do, a client if the server agrees. Each message is compressed by
-    /// itself, so that an idle connection keeps nothing for it; a message to a group is compressed once in each loop. It costs CPU time, and an attacker who
-    /// has a page send text of the attacker's beside secrets can guess these by the length. Default: false.
+    /// itself, so that an idle connection keeps nothing for it; a message to a group is compressed once in each loop. A peer that asks
+    /// for a window of less than 15 bits, as no browser does, is sent messages as they are. It costs CPU time, and an attacker who has a
+    /// page send text of the attacker's beside secrets can guess these by the length. Default: false.
     #[must_use]
     pub fn deflate(self, deflates: bool) -> WebSocket<S> {
         self.with(|shared| (shared.deflates, shared.asked.deflates) = (deflates, deflates))

@@ -48,8 +48,8 @@ impl Socket<'_> {
     pub fn send_frame(&mut self, frame: &Frame) {
         match (self.link.side, self.link.deflates) {
             _ if self.link.close_sent => {}
-            (Side::Accepted, None) => self.cx.send(frame.bytes()),
             (Side::Accepted, Some(deflate::LARGEST)) => send_compressed(frame, self.cx.out()),
+            (Side::Accepted, _) => self.cx.send(frame.bytes()),
             _ => self.send(frame.message()),
         }
     }

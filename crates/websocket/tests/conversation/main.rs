@@ -1,5 +1,6 @@
 //! A WebSocket without sockets: both ends, byte by byte, its times, its faults, and its moves.
 
+mod compressed;
 mod parts;
 
 use sockdrawer::testing::{Bounds, Driver, peer};
