@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 /// Looks in a row, each half of the time to a ping after the one before, at which nothing had come: the peer has been silent for the whole time, and half
 /// of it more at most. So no clock is read for a message.
 const SILENT_LOOKS: u8 = 3;
+/// Bytes that are decompressed in one callback, up to the end of a message. A read may become a thousand times as long: all at once it
+/// would keep the loop from other connections, and the answers would be in memory before it is seen whether the peer takes any.
+const UNPACKED_AT_ONCE: usize = 1 << 20;
 
 /// A connection of a [`WebSocket`](crate::WebSocket).
 pub struct Connection<S: MessageService> {
@@ -144,7 +147,7 @@ impl<S: MessageService> Connection<S> {
         Ok(Some(match received {
             Received::Nothing => return Ok(None),
             Received::Data(message) => self.give(Part { message, is_first: true, is_last: true }, cx),
-            Received::Part => {
+            Received::Part(_) => {
                 let Some(mut partial) = self.link.take(|extra| extra.partial.take()) else { return Ok(None) };
                 let step = self.give(partial.part(), cx);
                 partial.forget_part();
@@ -289,13 +292,22 @@ impl<S: MessageService> Protocol for Connection<S> {
             return step;
         }
         self.link.silent = 0;
+        let mut unpacked = 0;
         while !self.link.is_held() {
             if self.link.is_closed() {
                 // Nothing follows a close frame.
                 input.take_all();
                 break;
             }
-            match self.next(input).and_then(|received| self.handle(received, cx)) {
+            if unpacked >= UNPACKED_AT_ONCE && !input.is_empty() {
+                self.link.rest(cx);
+                break;
+            }
+            let received = self.next(input).and_then(|received| {
+                unpacked += received.unpacked();
+                self.handle(received, cx)
+            });
+            match received {
                 Ok(Some(Step::Continue)) => {}
                 Ok(Some(step)) => return step,
                 Ok(None) => break,
@@ -307,6 +319,9 @@ impl<S: MessageService> Protocol for Connection<S> {
 
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
         let now = cx.now();
+        if self.link.rests {
+            self.link.go_on(cx);
+        }
         if self.link.due.is_some_and(|due| due <= now) {
             self.link.due = None;
             let step = match (&self.stage, self.link.side) {
@@ -378,6 +393,7 @@ impl<S: MessageService> Protocol for Connection<S> {
                 self.link.extra_mut().timer = cx.now().checked_add(timer);
             }
         }
+        self.link.go_on(cx);
         self.link.follow(cx);
         self.call(cx, |protocol, socket| protocol.restored(socket))
     }

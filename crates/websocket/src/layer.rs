@@ -178,7 +178,7 @@ impl CarrierFilter {
             match received::next(wire, &mut self.own.partial, (side, false), (usize::MAX, true))? {
                 Received::Nothing => return Ok(Progress::NeedMore),
                 Received::Data(message) => plain.extend_from_slice(message.bytes()),
-                Received::Part => {
+                Received::Part(_) => {
                     if let Some(mut partial) = self.own.partial.take() {
                         plain.extend_from_slice(partial.part().message.bytes());
                         partial.forget_part();

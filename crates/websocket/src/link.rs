@@ -20,6 +20,8 @@ pub(crate) struct Link {
     pub(crate) close_sent: bool,
     /// There was room for output since the last look.
     pub(crate) had_room: bool,
+    /// The input that is left waits for the timer, which is due at once.
+    pub(crate) rests: bool,
     /// Compression was agreed on.
     pub(crate) deflates: Option<Window>,
     /// The next time at which the connection itself has something to do: a ping, the end of a wait.
@@ -52,6 +54,7 @@ impl Link {
             has_job: false,
             close_sent: false,
             had_room: false,
+            rests: false,
             deflates: None,
             due: None,
             extra: None,
@@ -61,6 +64,21 @@ impl Link {
     /// Returns whether no message may be given to the protocol now.
     pub(crate) fn is_held(&self) -> bool {
         self.is_paused || self.has_job
+    }
+
+    /// Has the input that is left wait for the next turn of the loop, in which other connections have theirs.
+    pub(crate) fn rest(&mut self, cx: &mut Context<'_>) {
+        self.rests = true;
+        cx.pause();
+        self.follow(cx);
+    }
+
+    /// Ends the rest, of a connection that moved meanwhile, too: its input stays paused where the protocol said so.
+    pub(crate) fn go_on(&mut self, cx: &mut Context<'_>) {
+        self.rests = false;
+        if !self.is_paused {
+            cx.resume();
+        }
     }
 
     /// Returns whether the peer has taken some of the output that was unsent at the last look, where so much is unsent at this one.
@@ -98,9 +116,10 @@ impl Link {
         self.extra().is_some_and(|extra| extra.closed.is_some())
     }
 
-    /// Sets the connection's one timer to the nearer of the two.
+    /// Sets the connection's one timer to the nearer of the two, or has it fire at once after a rest.
     pub(crate) fn follow(&self, cx: &mut Context<'_>) {
-        match self.due.into_iter().chain(self.timer()).min() {
+        let rest = self.rests.then(|| cx.now());
+        match rest.into_iter().chain(self.due).chain(self.timer()).min() {
             Some(at) => cx.set_timer_at(at),
             None => cx.clear_timer(),
         }

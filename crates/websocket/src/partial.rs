@@ -111,15 +111,16 @@ impl Partial {
         (self.checked, self.is_begun) = (0, true);
     }
 
-    /// Decompresses the whole message, which may have so many bytes.
+    /// Decompresses the whole message, which may have so many bytes. Returns the number of bytes that this made.
     ///
     /// # Errors
     /// When it has more, or is not compressed.
-    pub(crate) fn decompress(&mut self, max: usize) -> Result<(), Fault> {
-        if std::mem::take(&mut self.compressed) {
-            self.bytes = deflate::unpack(&self.bytes, max)?;
-            self.check()?;
+    pub(crate) fn decompress(&mut self, max: usize) -> Result<usize, Fault> {
+        if !std::mem::take(&mut self.compressed) {
+            return Ok(0);
         }
-        Ok(())
+        self.bytes = deflate::unpack(&self.bytes, max)?;
+        self.check()?;
+        Ok(self.bytes.len())
     }
 }

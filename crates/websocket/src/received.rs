@@ -9,13 +9,20 @@ use sockdrawer::{Input, Side};
 /// A piece of the input, in order.
 pub(crate) enum Received<'a> {
     Data(Message<'a>),
-    /// The message of which a part has come has one to give away: a part, or all of it.
-    Part,
+    /// The message of which a part has come has one to give away: a part, or all of it. With the bytes that were decompressed for it.
+    Part(usize),
     Ping(&'a [u8]),
     Pong,
     Close(u16, String),
     /// Nothing is whole.
     Nothing,
+}
+
+impl Received<'_> {
+    /// Returns the number of bytes that were decompressed for it.
+    pub(crate) fn unpacked(&self) -> usize {
+        if let Received::Part(unpacked) = self { *unpacked } else { 0 }
+    }
 }
 
 /// Takes what comes next, on this side of the connection, compressed perhaps where that was agreed on. Of a message of which a part has come, `partial` has that.
@@ -32,11 +39,10 @@ pub(crate) fn next<'a>(
         if let Some(there) = partial {
             there.take(input)?;
             if there.is_whole() {
-                there.decompress(max)?;
-                return Ok(Received::Part);
+                return Ok(Received::Part(there.decompress(max)?));
             }
             if parts && there.has_part() {
-                return Ok(Received::Part);
+                return Ok(Received::Part(0));
             }
             if there.is_within_frame() {
                 return Ok(Received::Nothing);
