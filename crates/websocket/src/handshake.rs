@@ -137,6 +137,7 @@ fn push(head: &mut String, name: &str, value: &str) {
 pub(crate) struct Asked {
     pub(crate) host: String,
     pub(crate) target: String,
+    /// Subprotocols that are offered; on the accepting side of a layer, the ones that are spoken.
     pub(crate) subprotocols: Vec<String>,
     pub(crate) fields: Vec<(String, String)>,
     /// Compression is offered.

@@ -61,7 +61,8 @@ impl Carrier {
         self.with(|carried| carried.opcode = Opcode::Text)
     }
 
-    /// Offers a subprotocol, on the connecting side.
+    /// Offers a subprotocol, on the connecting side. On the accepting side, speaks it: of those that a client offers, the first that is
+    /// spoken is chosen. A browser that offers subprotocols ends a connection for which none is chosen. Default: none.
     #[must_use]
     pub fn subprotocol(self, name: impl Into<String>) -> Carrier {
         self.with(|carried| carried.asked.subprotocols.push(name.into()))
@@ -156,7 +157,8 @@ impl CarrierFilter {
             None => match Request::read(wire) {
                 Ok(None) => false,
                 Ok(Some(request)) => {
-                    let answer = answer(&request).map_err(|answer| refused(&answer, &request, back))?;
+                    let answer =
+                        answer(&request, &self.shared.asked.subprotocols).map_err(|answer| refused(&answer, &request, back))?;
                     back.push(answer.as_bytes());
                     true
                 }
@@ -201,15 +203,18 @@ impl CarrierFilter {
     }
 }
 
-/// Returns the head that opens a WebSocket.
-fn answer(request: &Request) -> Result<String, Answer> {
+/// Returns the head that opens a WebSocket, for a server that speaks these subprotocols.
+fn answer(request: &Request, spoken: &[String]) -> Result<String, Answer> {
     if !handshake::is_upgrade(request) {
         return Err(handshake::nothing_else());
     }
     let key = handshake::key(request)?;
-    // Nothing is chosen, and the peer does not matter.
+    // The peer does not matter.
     let peer = Peer::new(None, Side::Accepted);
-    Ok(handshake::answer(key, &Opening { request, peer: &peer, subprotocol: None, fields: Vec::new() }))
+    let mut opening = Opening { request, peer: &peer, subprotocol: None, fields: Vec::new() };
+    let chosen = opening.subprotocols().find(|offered| spoken.iter().any(|known| known == offered)).map(str::to_owned);
+    opening.subprotocol = chosen;
+    Ok(handshake::answer(key, &opening))
 }
 
 fn refused(answer: &Answer, request: &Request, back: &mut Output) -> Refused {

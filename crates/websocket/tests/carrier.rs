@@ -60,6 +60,24 @@ fn bytes_pass_in_messages_however_they_are_split_and_moved() {
 }
 
 #[test]
+fn the_first_subprotocol_that_is_offered_and_spoken_is_chosen() {
+    let carrier = || Carrier::server().subprotocol("mqttv5").subprotocol("mqtt");
+    for (carrier, offered, chosen) in [
+        (carrier(), "mqttv3.1, mqtt", Some("mqtt")),
+        (carrier(), "mqtt, mqttv5", Some("mqtt")),
+        (carrier(), "mqttv3.1", None),
+        (Carrier::server(), "mqtt", None),
+    ] {
+        let mut connection = Driver::open(Layer::new(carrier, Echo));
+        let field = format!("Sec-WebSocket-Protocol: {offered}\r\nHost");
+        connection.receive(String::from_utf8_lossy(REQUEST).replace("Host", &field).as_bytes());
+        let field = chosen.map(|chosen| format!("Sec-WebSocket-Protocol: {chosen}\r\n")).unwrap_or_default();
+        let expected = [&ANSWER[..ANSWER.len() - 2], field.as_bytes(), b"\r\n"].concat();
+        assert_eq!(String::from_utf8(connection.sent()), String::from_utf8(expected), "{offered}");
+    }
+}
+
+#[test]
 fn what_is_no_websocket_is_told_and_ended() {
     for (bytes, begins) in [
         (&b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"[..], &b"HTTP/1.1 426 Upgrade Required\r\n"[..]),
