@@ -55,8 +55,10 @@ pub(crate) fn next<'a>(
             return control(header.opcode, unmasked(&header, payload, input));
         }
         let before = partial.as_ref().map_or(0, Partial::length);
-        let is_joined = !parts || header.compressed || partial.as_ref().is_some_and(Partial::is_compressed);
-        if is_joined && before.saturating_add(header.payload) > max as u64 {
+        let compressed = header.compressed || partial.as_ref().is_some_and(Partial::is_compressed);
+        // Bytes that do not compress become a little longer; what they are once they are decompressed is counted then.
+        let most = if compressed { max.saturating_add(max / 8 + 64) } else { max };
+        if (compressed || !parts) && before.saturating_add(header.payload) > most as u64 {
             return Err(Fault::too_long(max));
         }
         match (&mut *partial, header.opcode, whole) {

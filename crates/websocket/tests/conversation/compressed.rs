@@ -1,6 +1,6 @@
 //! Compression by which a peer makes much of little.
 
-use super::{REQUEST, Recorder, talk, text};
+use super::{REQUEST, Recorder, frame, says, talk, text};
 use sockdrawer::testing::{Bounds, Driver, peer};
 use sockdrawer::{Config, Note, Pool, Side};
 use sockdrawer_websocket::{Frame, WebSocket};
@@ -41,6 +41,21 @@ fn bombs(count: u8) -> Vec<u8> {
         client.notify(Frame::binary(&message));
     }
     client.sent()
+}
+
+/// Stored blocks are longer than what is in them.
+#[test]
+fn a_message_that_does_not_compress_may_have_the_maximum() {
+    let stored = |length: u8| {
+        let bytes: Vec<u8> = (0..length).collect();
+        frame(0xc2, &[&[0, length, 0, !length, 0xff][..], &bytes, &[0]].concat())
+    };
+    let mut server = of_a_small_window(WebSocket::new(Recorder::default()).deflate(true).max_message(100));
+    server.receive(&stored(100));
+    let sent = server.sent();
+    assert_eq!((&sent[..2], sent.len()), (&[0x82, 100][..], 102), "it comes back");
+    server.receive(&stored(101));
+    assert_eq!(server.sent(), says(1009, "a message has more than 100 bytes"));
 }
 
 const BOMBS: u8 = 6;
