@@ -445,6 +445,9 @@ struct Moved {
 impl<S: MessageService> Connection<S> {
     pub(crate) fn moved(shared: Arc<Shared<S>>, peer: &Peer, from: &mut Saved<'_>) -> Result<Connection<S>, CannotRestore> {
         let moved: Moved = from.value()?;
+        if !shared.parts && moved.partial.as_ref().is_some_and(Partial::is_begun) {
+            return Err(CannotRestore::because("part of a message was given away, and its service takes whole ones"));
+        }
         let stage = match moved.handshake {
             Some(key) => Stage::Handshake(Box::new(Handshake { peer: peer.clone(), key })),
             None => Stage::Open(shared.service.restore(peer, from)?),

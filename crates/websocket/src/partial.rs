@@ -54,6 +54,11 @@ impl Partial {
         self.compressed
     }
 
+    /// Returns whether a part of it was given away.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.is_begun
+    }
+
     /// Returns whether the bytes that come next belong to a frame that began.
     pub(crate) fn is_within_frame(&self) -> bool {
         self.left > 0

@@ -62,7 +62,8 @@ impl<S: MessageService> WebSocket<S> {
     }
 
     /// Has messages of any length given to [`MessageProtocol::part`](crate::MessageProtocol::part) as their bytes come, in the place of whole ones, such as files that are
-    /// sent to the service. A compressed message is one part, and keeps its maximum. Default: false.
+    /// sent to the service. A compressed message is one part, and keeps its maximum. A connection of which a part was given away does not move
+    /// to a service that takes whole messages. Default: false.
     #[must_use]
     pub fn parts(self, parts: bool) -> WebSocket<S> {
         self.with(|shared| shared.parts = parts)

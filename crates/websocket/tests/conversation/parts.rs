@@ -101,3 +101,19 @@ fn texts_in_parts_are_checked_and_compressed_messages_are_joined() {
     server.receive(&frame(0xc2, &[0; 1_190]));
     assert_eq!(server.sent(), says(1009, "a message has more than 1000 bytes"));
 }
+
+#[test]
+fn a_message_of_which_a_part_was_given_away_stays_with_a_service_of_parts() {
+    let parts = Parts::default();
+    let service = |gives_parts| WebSocket::new(parts.clone()).parts(gives_parts);
+    let mut server = Driver::open(service(true));
+    server.receive(REQUEST);
+    let long = text("grüße");
+    server.receive(&long[..10]);
+    let stays = server.save_and_restore(service(false)).expect_err("its tail is no message");
+    assert_eq!(stays.why, "part of a message was given away, and its service takes whole ones");
+    let mut server = *stays.connection;
+    server.receive(&long[10..]);
+    assert_eq!(*parts.0.lock().expect("no test panicked"), ["<grü", "ße>"]);
+    server.save_and_restore(service(false)).expect("a whole message holds nothing back");
+}
