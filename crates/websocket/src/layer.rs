@@ -86,11 +86,11 @@ impl Filtering for Carrier {
     fn filter(&self, peer: &Peer) -> CarrierFilter {
         let own =
             Own { is_client: peer.side() == Side::Connected, stage: Carrying::Handshake(None), partial: None, close_sent: false };
-        CarrierFilter { shared: self.shared.clone(), own, peer_closed: None }
+        CarrierFilter { shared: self.shared.clone(), own, peer_closed: None, has_begun: false }
     }
 
     fn restore(&self, from: &mut Saved<'_>) -> Result<CarrierFilter, CannotRestore> {
-        Ok(CarrierFilter { shared: self.shared.clone(), own: from.value()?, peer_closed: None })
+        Ok(CarrierFilter { shared: self.shared.clone(), own: from.value()?, peer_closed: None, has_begun: false })
     }
 
     fn saves_handshakes(&self) -> bool {
@@ -116,6 +116,8 @@ pub struct CarrierFilter {
     shared: Arc<Carried>,
     own: Own,
     peer_closed: Option<u16>,
+    /// A frame has begun of which nothing was taken: its header is not whole, or it is a control frame.
+    has_begun: bool,
 }
 
 /// The part that moves.
@@ -174,11 +176,15 @@ impl CarrierFilter {
 
     fn read(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Fault> {
         let side = self.side();
+        self.has_begun = false;
         loop {
             let before = plain.len();
             // Messages have no end here, and so no maximum.
             match received::next(wire, &mut self.own.partial, (side, false), (usize::MAX, true))? {
-                Received::Nothing => return Ok(Progress::NeedMore),
+                Received::Nothing => {
+                    self.has_begun = !wire.is_empty();
+                    return Ok(Progress::NeedMore);
+                }
                 Received::Data(message) => plain.extend_from_slice(message.bytes()),
                 Received::Part(_) => {
                     if let Some(mut partial) = self.own.partial.take() {
@@ -253,6 +259,14 @@ impl Filter for CarrierFilter {
 
     fn goodbye(&mut self, wire: &mut Output) {
         self.close(code::NORMAL, "", wire);
+    }
+
+    /// Refuses an end within a message. Behind a whole one it is how clients end that send no close frame.
+    fn truncated(&mut self) -> Result<(), Refused> {
+        if (self.own.partial.is_some() || self.has_begun) && !self.own.close_sent {
+            return Err(Refused::because("the stream ended in the middle of a message"));
+        }
+        Ok(())
     }
 
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {

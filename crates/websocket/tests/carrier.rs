@@ -93,6 +93,57 @@ fn what_is_no_websocket_is_told_and_ended() {
     }
 }
 
+#[test]
+fn a_stream_that_is_cut_within_a_message_is_no_orderly_end() {
+    let cut = &frame(0x82, b"0123456789")[..9];
+    for (bytes, is_cut) in [
+        (cut, true),
+        (&frame(0x82, b"whole")[..1], true),
+        (&frame(0x02, b"a fragment"), true),
+        (&frame(0x89, b"ping")[..8], true),
+        (&frame(0x82, b"whole"), false),
+        (&[frame(0x02, b"who"), frame(0x80, b"le")].concat(), false),
+        (&[], false),
+        (&[&frame(0x88, b""), cut].concat(), false),
+    ] {
+        let mut connection = Driver::open(server());
+        connection.receive(REQUEST);
+        connection.receive_split(bytes);
+        connection.finish();
+        let (end, reports) = if is_cut { (Closed::Aborted, 1) } else { (Closed::Orderly, 0) };
+        assert_eq!((connection.closed(), connection.reports().len()), (Some(end), reports), "{bytes:x?}");
+    }
+}
+
+/// Takes what has come, and wants no more for now.
+struct Takes;
+
+impl Service for Takes {
+    type Protocol = Takes;
+    fn open(&self, _peer: &Peer) -> Takes {
+        Takes
+    }
+}
+
+impl Protocol for Takes {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        input.take_all();
+        cx.pause();
+        Step::Continue
+    }
+}
+
+#[test]
+fn a_message_that_came_whole_is_not_cut_where_its_protocol_pauses_behind_it() {
+    let mut connection = Driver::open(Layer::new(Carrier::server(), Takes));
+    connection.receive(REQUEST);
+    let message = frame(0x82, b"a");
+    connection.receive(&message[..1]);
+    connection.receive(&message[1..]);
+    connection.finish();
+    assert_eq!((connection.closed(), connection.reports()), (Some(Closed::Orderly), &[][..]));
+}
+
 /// A client that asks once, and closes with the whole answer.
 struct Asks;
 
