@@ -242,7 +242,10 @@ fn accepted<S: MessageService>(
     let request = match Request::read(input) {
         Ok(None) => return Ok(None),
         Ok(Some(request)) => request,
-        Err(answer) => return Err(Refused::Answer(answer.bytes(&Request::default()))),
+        Err(answer) => {
+            cx.report(format!("a request that opens no WebSocket was answered with {}", answer.status()));
+            return Err(Refused::Answer(answer.bytes(&Request::default())));
+        }
     };
     let refuse = |answer: sockdrawer_catalog::web::Answer| Refused::Answer(answer.bytes(&request));
     if !handshake::is_upgrade(&request) {
@@ -328,6 +331,7 @@ impl<S: MessageService> Protocol for Connection<S> {
                 (Stage::Open(_), _) => self.due(cx),
                 (Stage::Over, _) => Step::Continue,
                 (_, Side::Accepted) => {
+                    cx.report("the client did not complete the handshake in time: answered with 408");
                     let late = sockdrawer_catalog::web::Answer::error(408, "no handshake came in time");
                     self.refuse(&late.bytes(&Request::default()), cx)
                 }

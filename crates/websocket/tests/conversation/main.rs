@@ -245,6 +245,8 @@ fn a_request_that_is_no_handshake_is_answered_as_http() {
             "{status}: {sent}"
         );
         assert_eq!(server.closed(), Some(Closed::Orderly), "{status}");
+        let is_unread = request.starts_with(b"\x16") || status.starts_with("431");
+        assert_eq!(server.reports().len(), usize::from(is_unread), "{status}: {:?}", server.reports());
     }
 }
 
@@ -395,6 +397,7 @@ fn a_handshake_has_a_time() {
     server.receive(&REQUEST[..50]);
     server.advance(Duration::from_secs(10));
     assert!(server.sent().starts_with(b"HTTP/1.1 408 Request Timeout\r\n") && server.closed() == Some(Closed::Orderly));
+    assert_eq!(server.reports(), ["the client did not complete the handshake in time: answered with 408"]);
     let mut client = client(&Recorder::default());
     client.advance(Duration::from_secs(10));
     assert_eq!((client.closed(), client.reports().len()), (Some(Closed::Aborted), 1));
