@@ -27,7 +27,7 @@ pub struct Request {
 
 impl Request {
     /// Takes a request without a body from the input; None, and nothing is taken, while it is not whole. For protocols that begin as HTTP and become
-    /// another one; [`Web`](super::Web) serves HTTP.
+    /// another one; [`Web`](super::Web) serves HTTP. A request of HTTP/1.0 has no field `Upgrade`, which is ignored there.
     ///
     /// # Errors
     /// The answer to a request that is malformed or too long.
@@ -107,8 +107,13 @@ pub(super) fn parse(input: &mut Input<'_>, max_body: usize) -> ParsedRequest {
     };
     let mut request = Request { method: head.method.unwrap_or_default().to_owned(), ..Request::default() };
     request.fields = owned(head.headers);
+    let is_old = head.version == Some(0);
+    if is_old {
+        // Such a client understands no other protocol, and a proxy may have passed the field on unseen: RFC 9110, 7.8.
+        request.fields.retain(|(name, _)| !name.eq_ignore_ascii_case("Upgrade"));
+    }
     let is = |name: &str, value: &str| request.field(name).is_some_and(|found| found.eq_ignore_ascii_case(value));
-    let closes = is("Connection", "close") || (head.version == Some(0) && !is("Connection", "keep-alive"));
+    let closes = is("Connection", "close") || (is_old && !is("Connection", "keep-alive"));
     let expects_leave = is("Expect", "100-continue");
     request.closes = closes;
     if request.method == "HEAD" {

@@ -224,6 +224,7 @@ fn a_request_that_is_no_handshake_is_answered_as_http() {
     let upgrade = "/ HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n";
     for (request, status) in [
         (get("/health HTTP/1.1\r\nHost: h"), "200 OK"),
+        (String::from_utf8_lossy(REQUEST).replace("HTTP/1.1", "HTTP/1.0").into_bytes(), "200 OK"),
         (
             get(&format!("{upgrade}Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 8")),
             "426 Upgrade Required",
