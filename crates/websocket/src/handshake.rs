@@ -81,7 +81,12 @@ pub(crate) fn is_upgrade(request: &Request) -> bool {
 
 /// Returns the answer to a request that asks for no WebSocket, where there is nothing else.
 pub(crate) fn nothing_else() -> Answer {
-    Answer::text(426, "this is a WebSocket: connect by ws:// or wss://\n").field("Upgrade", "websocket")
+    asks_for_upgrade(Answer::text(426, "this is a WebSocket: connect by ws:// or wss://\n"))
+}
+
+/// Adds what a client needs, as RFC 9110, 7.8, says: the field counts for this connection alone, and no proxy passes it on.
+fn asks_for_upgrade(answer: Answer) -> Answer {
+    answer.field("Upgrade", "websocket").field("Connection", "Upgrade")
 }
 
 /// Returns the key of a request that asks for a WebSocket.
@@ -99,7 +104,7 @@ pub(crate) fn key(request: &Request) -> Result<&str, Answer> {
     let mut versions = request.fields("Sec-WebSocket-Version");
     if (versions.next(), versions.next()) != (Some(VERSION), None) {
         let refused = Answer::error(426, "the version of the WebSocket is not 13, which is the one that is spoken here");
-        return Err(refused.field("Sec-WebSocket-Version", VERSION).field("Upgrade", "websocket"));
+        return Err(asks_for_upgrade(refused.field("Sec-WebSocket-Version", VERSION)));
     }
     let mut keys = request.fields("Sec-WebSocket-Key");
     match (keys.next(), keys.next()) {

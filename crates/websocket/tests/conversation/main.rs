@@ -245,7 +245,8 @@ fn a_request_that_is_no_handshake_is_answered_as_http() {
             sent.starts_with(&format!("HTTP/1.1 {status}\r\n")) && sent.contains("Connection: close\r\n"),
             "{status}: {sent}"
         );
-        assert_eq!(server.closed(), Some(Closed::Orderly), "{status}");
+        let upgrades = sent.contains("\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n");
+        assert_eq!((server.closed(), upgrades), (Some(Closed::Orderly), status.starts_with("426")), "{sent}");
         let is_unread = request.starts_with(b"\x16") || status.starts_with("431");
         assert_eq!(server.reports().len(), usize::from(is_unread), "{status}: {:?}", server.reports());
     }
