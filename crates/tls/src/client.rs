@@ -14,6 +14,7 @@ use sockdrawer::{CannotRestore, Peer, Recipe, Saved, Side, State};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use zeroize::Zeroizing;
 
 /// The certificates of servers that a client trusts.
 #[derive(Clone, Debug)]
@@ -69,7 +70,9 @@ impl Client {
 impl Client {
     /// Returns whether both connect alike: equal authorities, names, certificates and options. Tickets and observers are not looked at.
     pub fn is_same(&self, other: &Client) -> bool {
-        recipe::of_client(&self.options) == recipe::of_client(&other.options)
+        // A recipe holds the key of the certificate, of which no copy may stay in memory.
+        let options = |client: &Client| Zeroizing::new(recipe::of_client(&client.options));
+        options(self) == options(other)
     }
 }
 
