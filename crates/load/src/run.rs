@@ -244,7 +244,7 @@ impl<'a> Run<'a> {
         if let Some(server) = &self.server {
             server.shutdown(Drain::within(Duration::ZERO));
         }
-        let seconds = seconds(self.start, end, over, self.sum.last);
+        let seconds = seconds(self.start, end, over, &self.sum);
         let run = Ended {
             connections: self.plan.connections as u64,
             operations: self.plan.operations,

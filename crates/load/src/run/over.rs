@@ -2,6 +2,7 @@
 
 use crate::plan::{End, Plan};
 use crate::report::Report;
+use crate::workload::Tally;
 use sockdrawer_catalog::time;
 use std::time::Instant;
 
@@ -48,12 +49,12 @@ pub(super) fn ended_early(over: Over, plan: &Plan, report: &Report) -> Option<St
     Some(format!("{why}, after {:.1} s{of}", report.seconds))
 }
 
-/// Returns the time that the counted operations took: to the last one when there was nothing left to do; else to the end of the run's time, or to the
-/// last operation that was under way then.
-pub(super) fn seconds(start: Instant, end: Instant, over: Over, last: Option<Instant>) -> f64 {
-    let end = match (over, last) {
-        (Over::Done | Over::NoneLeft, Some(last)) => last,
-        (_, last) => last.map_or(end, |last| last.max(end)),
+/// Returns the time that the counted operations took: to the end of the last one, well or not, when there was nothing left to do; else to the end of
+/// the run's time, or to the last operation that was under way then and ended well.
+pub(super) fn seconds(start: Instant, end: Instant, over: Over, tally: &Tally) -> f64 {
+    let end = match over {
+        Over::Done | Over::NoneLeft => tally.ended.unwrap_or(end),
+        _ => tally.last.map_or(end, |last| last.max(end)),
     };
     end.saturating_duration_since(start).as_secs_f64()
 }
@@ -67,11 +68,15 @@ mod tests {
     fn time_runs_to_the_last_operation_that_counts() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let seconds = |end, over, last: Option<u64>| seconds(start, at(end), over, last.map(at)).round();
-        assert_eq!(seconds(10, Over::Time, Some(9)), 10.0);
-        assert_eq!(seconds(10, Over::Time, Some(12)), 12.0);
-        assert_eq!(seconds(10, Over::Time, None), 10.0);
-        assert_eq!(seconds(10, Over::Done, Some(9)), 9.0);
-        assert_eq!(seconds(10, Over::Done, None), 10.0);
+        let seconds = |over, last: Option<u64>, ended: Option<u64>| {
+            let tally = Tally { last: last.map(at), ended: ended.map(at), ..Tally::default() };
+            seconds(start, at(10), over, &tally).round()
+        };
+        assert_eq!(seconds(Over::Time, Some(9), Some(9)), 10.0);
+        assert_eq!(seconds(Over::Time, Some(12), Some(15)), 12.0);
+        assert_eq!(seconds(Over::Time, None, None), 10.0);
+        assert_eq!(seconds(Over::Done, Some(9), Some(9)), 9.0);
+        assert_eq!(seconds(Over::Done, Some(1), Some(9)), 9.0, "what failed took its time, too");
+        assert_eq!(seconds(Over::Done, None, None), 10.0);
     }
 }

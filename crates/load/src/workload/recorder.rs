@@ -39,10 +39,11 @@ impl Recorder {
 
     fn operations_failed(&mut self, operations: u64) {
         self.tally.numbers.operations_failed += operations;
-        self.finish(operations);
+        self.finish(operations, Instant::now());
     }
 
-    fn finish(&mut self, operations: u64) {
+    fn finish(&mut self, operations: u64, now: Instant) {
+        self.tally.ended = Some(now);
         self.under_way -= operations.cast_signed();
         self.shared.finish(operations);
     }
@@ -80,7 +81,7 @@ impl Meter for Recorder {
             self.tally.late_due.record_many(now.saturating_duration_since(scheduled), messages);
         }
         self.tally.last = Some(now);
-        self.finish(messages);
+        self.finish(messages, now);
     }
 
     fn written(&mut self, messages: u64, _bytes: u64) {

@@ -70,6 +70,9 @@ pub(crate) struct Tally {
     /// Moment at which the last operation ended well.
     #[serde(with = "crate::moment")]
     pub(crate) last: Option<Instant>,
+    /// Moment at which the last operation ended, well or not.
+    #[serde(with = "crate::moment")]
+    pub(crate) ended: Option<Instant>,
     /// Moment at which the last connection was established.
     #[serde(with = "crate::moment")]
     pub(crate) connected: Option<Instant>,
@@ -100,6 +103,7 @@ impl Tally {
             self.websocket.get_or_insert_default().add(websocket);
         }
         self.last = self.last.max(other.last);
+        self.ended = self.ended.max(other.ended);
         self.connected = self.connected.max(other.connected);
     }
 
@@ -118,6 +122,7 @@ impl Tally {
     /// Makes moments that were noted by another clock those of this one.
     pub(crate) fn correct(&mut self, ahead: Ahead) {
         ahead.correct(&mut self.last);
+        ahead.correct(&mut self.ended);
         ahead.correct(&mut self.connected);
         if let Some(http) = &mut self.http {
             ahead.correct(&mut http.first_due);
