@@ -1,7 +1,7 @@
 //! An engine under a lock, and what its actions need: callers that wait, a clock and something that runs jobs.
 
 use crate::connect::{BoxError, Target};
-use crate::engine::{Action, Asked, Engine, Job, JobId, Leased, Returned, WaiterId};
+use crate::engine::{Action, Asked, Engine, Job, JobId, Leased, Returned, Status, WaiterId};
 use crate::error::Error;
 use crate::gone::Gone;
 use crate::request::Request;
@@ -180,17 +180,18 @@ impl<K: Target, C: Send + 'static> Shared<K, C> {
         }
     }
 
-    /// Does what is due by time, until the last handle of the pool is gone.
+    /// Does what is due by time, until the last handle of the pool is gone and nothing is left of it: what is leased comes back and is closed, and
+    /// a close may be late.
     pub(crate) fn keep_time(self: &Arc<Self>) {
         loop {
             let mut state = self.lock();
-            if state.is_abandoned {
-                break;
-            }
             let now = Instant::now();
             state.engine.handle_timeout(now);
             let todo = state.todo();
             if todo.is_empty() {
+                if state.is_abandoned && state.engine.status() == Status::default() {
+                    break;
+                }
                 let next = state.engine.poll_timeout();
                 state.sleeps_until = Some(next);
                 let woken = match next {

@@ -1,6 +1,6 @@
 //! Connections that are counted, by both forms of connecting.
 
-use sockdrawer_lease::{BoxError, Connect, ConnectAsync, Pool, Returned, Settings};
+use sockdrawer_lease::{BoxError, Connect, ConnectAsync, Pool, Reason, Returned, Settings};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -23,6 +23,8 @@ pub(crate) struct Books {
     pub(crate) hangs: AtomicBool,
     /// Checks never end; async ones alone.
     pub(crate) checks_hang: AtomicBool,
+    /// Closes never end; async ones alone.
+    pub(crate) closes_hang: AtomicBool,
 }
 
 /// A connection that is counted until it is dropped.
@@ -156,6 +158,12 @@ impl ConnectAsync for Async {
     async fn reset(&self, connection: &mut Counted, _timeout: Duration) -> Result<(), BoxError> {
         tokio::task::yield_now().await;
         self.0.reset(connection)
+    }
+
+    async fn close(&self, _connection: Counted, _reason: Reason) {
+        if self.0.closes_hang.load(SeqCst) {
+            std::future::pending::<()>().await;
+        }
     }
 
     fn returned(&self, connection: &mut Counted) -> Returned {

@@ -5,6 +5,7 @@ use sockdrawer_lease::{Error, Pool, Settings, Spawned};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 use std::{panic, thread};
@@ -171,4 +172,31 @@ fn the_last_handle_closes_the_pool() {
     books.await_alive(1);
     drop(lease);
     books.await_alive(0);
+}
+
+#[test]
+fn closes_that_hang_end_in_time_when_the_last_handle_is_gone_too() {
+    for pool_goes_first in [false, true] {
+        let (runtime, books) = (runtime(), Arc::new(Books::default()));
+        let (kept, gone) = mpsc::channel::<()>();
+        let handle = runtime.handle().clone();
+        let spawn = move |job: Spawned| {
+            let _kept_with_the_pool = &kept;
+            drop(handle.spawn(job));
+        };
+        let pool = Pool::new_async(Async(books.clone()), spawn, one()).expect("it starts");
+        let lease = runtime.block_on(pool.lease_async(&0, long())).expect("leased");
+        books.closes_hang.store(true, SeqCst);
+        pool.set(Settings { connect_timeout: Duration::from_millis(20), ..one() });
+        if pool_goes_first {
+            drop(pool);
+            drop(lease);
+        } else {
+            drop(lease);
+            drop(pool);
+        }
+        books.await_alive(0);
+        let left = gone.recv_timeout(Duration::from_secs(60));
+        assert_eq!(left, Err(RecvTimeoutError::Disconnected), "nothing is left of the pool");
+    }
 }
