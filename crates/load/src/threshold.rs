@@ -100,10 +100,11 @@ impl Threshold {
     }
 
     /// Judges two sets of results: the change of the medians, or where it is not about a change, the median after. A change within the
-    /// spread of repeated runs is none that they show, and fails nothing.
+    /// spread of repeated runs is none that they show, and fails nothing. What one run of a set did not measure has not been measured: the
+    /// others would stand for it.
     pub fn check_change(&self, before: &[Value], after: &[Value]) -> Judgement {
-        let read = |results: &[Value]| results.iter().filter_map(|result| self.read(result)).collect::<Vec<f64>>();
-        let sides = [read(before), read(after)];
+        let read = |results: &[Value]| results.iter().map(|result| self.read(result)).collect::<Option<Vec<f64>>>();
+        let sides = [before, after].map(|results| read(results).unwrap_or_default());
         let [before, after] = sides.clone().map(median);
         let change = |of: fn(f64, f64) -> f64| before.zip(after).map(|(before, after)| of(before, after));
         let judgement = self.judge(match self.bound {
@@ -410,6 +411,18 @@ mod tests {
         assert_eq!(threshold("p99<+1%").check_change(&[], &after).to_string(), "FAILED  p99<+1%: nothing was measured");
         let worse = json!({"connections": {"lost": 3}});
         assert!(!threshold("lost<+1000%").check_change(&before, &[worse]).ok, "0 to 3 is beyond every percentage");
+    }
+
+    #[test]
+    fn what_one_of_several_runs_did_not_measure_keeps_no_threshold() {
+        let with = |p99: f64| json!({"latency_us": {"operation": {"p99": p99}}});
+        let (whole, partial) = ([with(90.0), with(100.0)], [json!({"latency_us": {"operation": {"p99": null}}}), with(95.0)]);
+        let line = |text: &str, before: &[Value], after: &[Value]| threshold(text).check_change(before, after).to_string();
+        for text in ["p99<+10%", "p99<+5ms", "p99<1s"] {
+            assert_eq!(line(text, &whole, &partial), format!("FAILED  {text}: nothing was measured"));
+        }
+        assert_eq!(line("p99<+10%", &partial, &whole), "FAILED  p99<+10%: nothing was measured");
+        assert_eq!(line("p99<1s", &partial, &whole), "ok      p99<1s: 95.0 us", "it is about the second set alone");
     }
 
     #[test]

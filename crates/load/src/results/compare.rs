@@ -68,7 +68,7 @@ pub struct Comparison {
     pub workload: String,
     /// The runs of the two sides.
     pub runs: [Vec<PathBuf>; 2],
-    /// Differences of the runs besides the figures, and runs that were left out: a line each.
+    /// Differences of the runs besides the figures, runs that were left out, and figures that not all runs of a side measured: a line each.
     pub notes: Vec<String>,
     /// Thresholds for the second side, or for the change.
     pub thresholds: Vec<Judgement>,
@@ -81,9 +81,9 @@ pub struct Comparison {
 pub struct Row {
     /// Name of the figure, as for thresholds.
     pub name: &'static str,
-    /// Figure on the first side; None where nothing was measured.
+    /// Figure on the first side; None where a run did not measure it.
     pub before: Option<Spread>,
-    /// Figure on the second side; None where nothing was measured.
+    /// Figure on the second side; None where a run did not measure it.
     pub after: Option<Spread>,
     /// The change of the median in percent of the first; None where it was 0 or nothing was measured.
     pub change_percent: Option<f64>,
@@ -157,8 +157,25 @@ impl Side {
         self.runs.iter().map(|run| run.result.clone()).collect()
     }
 
+    /// Returns the figure of each run; none where one of them did not measure it: the others would stand for it.
     fn values(&self, figure: &Figure) -> Vec<f64> {
-        self.runs.iter().filter_map(|run| figure.of(&run.result)).collect()
+        self.runs.iter().map(|run| figure.of(&run.result)).collect::<Option<_>>().unwrap_or_default()
+    }
+
+    /// Returns which figures some of the runs alone measured: a line for each number of runs that did not.
+    fn not_measured(&self, name: &str) -> Vec<String> {
+        let mut figures: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+        for figure in FIGURES.iter().filter_map(|name| Figure::named(name)) {
+            let without = self.runs.iter().filter(|run| figure.of(&run.result).is_none()).count();
+            if (1..self.runs.len()).contains(&without) {
+                figures.entry(without).or_default().push(figure.name);
+            }
+        }
+        let all = self.runs.len();
+        let line = |(without, names): (usize, Vec<&str>)| {
+            format!("not measured in {without} of {all} runs of {name}: {}", names.join(", "))
+        };
+        figures.into_iter().map(line).collect()
     }
 
     fn spread(&self, figure: &Figure) -> Option<Spread> {
@@ -226,6 +243,7 @@ fn notes(before: &Side, after: &Side) -> Vec<String> {
     notes.extend(differences("plan", plans.into_iter()));
     let interrupted = before.interrupted.iter().chain(&after.interrupted);
     notes.extend(interrupted.map(|path| format!("{} has no result: it was interrupted, and is left out", path.display())));
+    notes.extend(before.not_measured("A").into_iter().chain(after.not_measured("B")));
     notes
 }
 
@@ -427,6 +445,18 @@ operation.p99          102.0 us ±2%  125.0 us ±4%  +22.5%  outside";
             "b/run7 has no result: it was interrupted, and is left out",
         ];
         assert_eq!(comparison.notes, expected);
+    }
+
+    #[test]
+    fn what_one_of_several_runs_did_not_measure_is_told() {
+        let (before, mut after) = (side(&[100.0, 104.0]), side(&[95.0, 96.0, 97.0]));
+        for run in &mut after.runs[..2] {
+            run.result["latency_us"]["operation"]["p99"] = Value::Null;
+        }
+        let comparison = Comparison::of(&before, &after, &[]).expect("runs of the same");
+        assert_eq!(comparison.notes, ["not measured in 2 of 3 runs of B: operation.p99"]);
+        let row = row(&comparison, "operation.p99");
+        assert_eq!((row.after, row.change_percent, row.is_outside_spread), (None, None, None));
     }
 
     #[test]
