@@ -160,14 +160,18 @@ impl<K: Target, C: Send + 'static> Pool<K, C> {
     /// each connection is closed as soon as nobody needs it. Returns how many leases were left; they are closed when they come back.
     pub fn drain(&self, deadline: Instant) -> usize {
         self.call(|state, now| state.engine.drain(now, deadline));
+        let mut state = self.handle.shared.lock();
+        if state.drained.is_none() {
+            state.drains.push(Wake::Thread(thread::current()));
+        }
         loop {
-            let mut state = self.handle.shared.lock();
             if let Some(leased) = state.drained {
                 return leased;
             }
-            state.drains.push(Wake::Thread(thread::current()));
             drop(state);
+            // Ends sooner where code of the caller's has unparked this thread.
             thread::park();
+            state = self.handle.shared.lock();
         }
     }
 
@@ -179,15 +183,17 @@ impl<K: Target, C: Send + 'static> Pool<K, C> {
             if !std::mem::replace(&mut is_begun, true) {
                 pool.call(|state, now| state.engine.drain(now, deadline));
             }
+            // Cloned, and dropped, without the lock: it is code of the executor's.
             let waker = cx.waker().clone();
             let mut state = pool.handle.shared.lock();
-            match state.drained {
-                Some(leased) => Poll::Ready(leased),
-                None => {
-                    state.drains.push(Wake::Task(waker));
-                    Poll::Pending
-                }
+            if let Some(leased) = state.drained {
+                return Poll::Ready(leased);
             }
+            // A task may be polled any number of times before the end, and is woken once.
+            if !state.drains.iter().any(|wake| wake.is_of(&waker)) {
+                state.drains.push(Wake::Task(waker));
+            }
+            Poll::Pending
         })
     }
 

@@ -238,6 +238,11 @@ impl<K: Target, C> State<K, C> {
 }
 
 impl Wake {
+    /// Returns true where it is the way to the task that this waker wakes.
+    pub(crate) fn is_of(&self, waker: &Waker) -> bool {
+        matches!(self, Wake::Task(of) if of.will_wake(waker))
+    }
+
     fn wake(self) {
         match self {
             Wake::Thread(thread) => thread.unpark(),

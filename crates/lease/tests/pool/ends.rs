@@ -4,7 +4,7 @@ use crate::books::{Async, Books, blocking, in_runtime, long, runtime};
 use sockdrawer_lease::{Error, Pool, Settings, Spawned};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -92,19 +92,28 @@ fn an_executor_that_drops_its_work_loses_no_place() {
     assert_eq!(pool.status(), sockdrawer_lease::Status::default());
 }
 
+/// A waker that counts.
+#[derive(Default)]
+struct Counting(AtomicUsize);
+
+impl Wake for Counting {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// Returns an executor that does all work within the call that gives it.
+fn at_once(wakes: Arc<Counting>) -> impl Fn(Spawned) + Send + Sync {
+    move |mut job| {
+        let waker = Waker::from(wakes.clone());
+        while job.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {}
+    }
+}
+
 #[test]
 fn nothing_is_kept_of_a_job_that_has_ended() {
-    struct Executor;
-    impl Wake for Executor {
-        fn wake(self: Arc<Self>) {}
-    }
-    let (executor, books) = (Arc::new(Executor), Arc::new(Books::default()));
-    let wakers = executor.clone();
-    let at_once = move |mut job: Spawned| {
-        let waker = Waker::from(wakers.clone());
-        while job.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {}
-    };
-    let pool = Pool::new_async(Async(books.clone()), at_once, one()).expect("it starts");
+    let (executor, books) = (Arc::new(Counting::default()), Arc::new(Books::default()));
+    let pool = Pool::new_async(Async(books.clone()), at_once(executor.clone()), one()).expect("it starts");
     for number in 1..=3 {
         let lease = pool.lease(&0, long()).expect("leased");
         assert_eq!(lease.number, number);
@@ -155,6 +164,22 @@ fn a_drain_ends_when_nothing_is_left() {
     drop(lease);
     assert_eq!(runtime.block_on(drained).expect("no panic"), 0);
     books.await_alive(0);
+}
+
+#[test]
+fn a_drain_that_is_polled_often_wakes_its_task_once() {
+    let executor = at_once(Arc::default());
+    let pool = Pool::new_async(Async(Arc::default()), executor, one()).expect("it starts");
+    let lease = pool.lease(&0, long()).expect("leased");
+    let task = Arc::new(Counting::default());
+    let waker = Waker::from(task.clone());
+    let mut drained = pin!(pool.drain_async(long()));
+    for _ in 0..1_000 {
+        assert!(drained.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    drop(lease);
+    assert_eq!(task.0.load(SeqCst), 1);
+    assert_eq!(drained.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Ready(0));
 }
 
 #[test]
