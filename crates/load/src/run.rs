@@ -293,7 +293,7 @@ impl<'a> Run<'a> {
             self.fall_due();
             let is_connected = self.schedule.is_over() && state.is_connected();
             if state.spent || (is_connected && state.connections == 0 && self.schedule.target(now) > 0) {
-                return Ok(if state.spent || self.plan.renews() { Over::Done } else { Over::NoneLeft });
+                return Ok(over::nothing_left(state.spent || self.plan.renews(), self.agents.lost()));
             }
             // Where a connection may be replaced at any time, all were made once each that is wanted was tried.
             if self.connected.is_none() && (is_connected || self.phase == Phase::Holding) {

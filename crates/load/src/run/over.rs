@@ -21,8 +21,17 @@ pub(super) enum Over {
     NoneLeft,
     /// Each handshake of TLS or WebSocket failed, for a reason that does not change.
     Refused,
-    /// An agent was lost, and the run does not go on without it.
+    /// An agent was lost, or a process of clients died: the run does not go on without it, or the others have nothing left to do.
     AgentLost,
+}
+
+/// Returns why a run is over in which no connection has anything left to do. An agent that is gone has nothing left either, but did not do its part.
+pub(super) fn nothing_left(is_done: bool, lost: u32) -> Over {
+    match lost {
+        _ if !is_done => Over::NoneLeft,
+        0 => Over::Done,
+        _ => Over::AgentLost,
+    }
 }
 
 /// Returns in words why a run was over before its plan was.
@@ -31,6 +40,7 @@ pub(super) fn ended_early(over: Over, plan: &Plan, report: &Report) -> Option<St
         Over::Time | Over::Done => return None,
         Over::Interrupted => "interrupted",
         Over::Stopped => "stopped by a command",
+        Over::AgentLost if report.agents.is_empty() => "a process of clients died",
         Over::AgentLost => "an agent was lost",
         Over::Refused => "each handshake failed for the same reason",
         Over::NoneLeft if report.connections.established == 0 => "no connect succeeded",
