@@ -20,7 +20,7 @@ pub struct Rate {
     pub asked: f64,
     /// Operations per second that were begun.
     pub begun: f64,
-    /// Operations that were due until the time was over, of the connections that there were to be.
+    /// Operations that were due until the time was over, or the last connect of a schedule had begun, of the connections that there were to be.
     pub due: u64,
     /// Operations that were due and never begun: their turn did not come, or no connection was established.
     pub not_begun: u64,
@@ -51,6 +51,8 @@ pub(crate) struct Due {
     at: Duration,
     interval: Duration,
     per_second: Option<f64>,
+    /// All that there will be on a schedule of their own has begun.
+    all_begun: bool,
     /// Rate of the plan, as long as nothing else was due than that.
     planned: Option<f64>,
 }
@@ -80,8 +82,16 @@ impl Due {
         self.planned = None;
     }
 
+    /// Notes that all connections have begun. Where they are what is due, nothing more is: the time of the last answers is not that of the schedule.
+    pub(crate) fn all_begun(&mut self) {
+        self.all_begun = self.per_second.is_some();
+    }
+
     /// Passes the time until `now`, in which there were `connections` connections, or should have been.
     pub(crate) fn pass(&mut self, now: Duration, connections: u64, suspended: bool) {
+        if self.all_begun {
+            return;
+        }
         let time = now.saturating_sub(std::mem::replace(&mut self.at, now)).as_secs_f64();
         if suspended {
             self.change();
@@ -153,5 +163,8 @@ mod tests {
         due.pass(2 * SECOND, 3, false);
         let rate = due.rate(125, None, 3).expect("something was due");
         assert_eq!((rate.due, rate.not_begun, rate.kept), (200, 75, false));
+        due.all_begun();
+        due.pass(9 * SECOND, 3, false);
+        assert_eq!(due.rate(125, None, 3), Some(rate), "the last answer is late");
     }
 }

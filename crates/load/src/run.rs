@@ -211,8 +211,9 @@ impl<'a> Run<'a> {
         let end = Instant::now();
         let ended_at = self.start.elapsed();
         self.over = Some(ended_at);
-        self.fall_due();
-        let standing = self.agents.state().standing;
+        let state = self.agents.state();
+        self.fall_due(&state);
+        let standing = state.standing;
         self.agents.halt()?;
         self.gather(false);
         let recent = self.recent.operation.percentiles();
@@ -290,7 +291,7 @@ impl<'a> Run<'a> {
                 return Err(Error::Stopped { reason });
             }
             self.peak = self.peak.max(state.peak);
-            self.fall_due();
+            self.fall_due(&state);
             let is_connected = self.schedule.is_over() && state.is_connected();
             if state.spent || (is_connected && state.connections == 0 && self.schedule.target(now) > 0) {
                 return Ok(over::nothing_left(state.spent || self.plan.renews(), self.agents.lost()));
@@ -347,11 +348,14 @@ impl<'a> Run<'a> {
     }
 
     /// Counts what was due since the last time: of connections that are replaced, for those too that are down now.
-    fn fall_due(&mut self) {
+    fn fall_due(&mut self, state: &State) {
         let now = self.start.elapsed();
-        let have_been = if self.plan.renews() { self.peak } else { self.agents.state().standing };
+        let have_been = if self.plan.renews() { self.peak } else { state.standing };
         let connections = have_been.min(self.schedule.target(self.suspended.unwrap_or(now)) as u64);
         self.due.pass(now, connections, self.suspended.is_some());
+        if state.made {
+            self.due.all_begun();
+        }
     }
 
     /// Returns when the time of the run is over, as far as that is known yet.
