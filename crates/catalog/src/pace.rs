@@ -128,6 +128,12 @@ impl Interval {
         self.0.nanoseconds.fetch_and(!SUSPENDED, Ordering::Relaxed);
     }
 
+    /// Keeps what is due of this number of connections that have ended, at most: no more will be replaced. A connection that is made later would ask
+    /// at once what was due long ago.
+    pub fn keep(&self, most: usize) {
+        self.left().into_iter().for_each(|mut left| left.truncate(most));
+    }
+
     /// Returns the interval. None: nothing is asked.
     pub(crate) fn get(&self) -> Option<Duration> {
         let now = self.0.nanoseconds.load(Ordering::Relaxed);
@@ -425,6 +431,20 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meter::tests::{Book, connect};
+    use crate::ping;
+
+    #[test]
+    fn what_was_due_on_connections_that_are_not_replaced_is_forgotten() {
+        let interval = Interval::new(Duration::from_secs(3_600));
+        (0..3).for_each(|_| interval.leave(Instant::now()));
+        interval.keep(1);
+        let timeout = Duration::from_secs(1);
+        let pace = Pace { interval, timeout, budget: Budget::Unlimited, lifetime: None, seed: 0 };
+        let first_words = || connect(Client::new(ping::Question, pace.clone(), Book::default)).sent();
+        assert_eq!(first_words(), b"Ping", "it takes the place of another");
+        assert_eq!(first_words(), b"", "its first question is due within the hour");
+    }
 
     #[test]
     fn another_seed_gives_the_same_connections_other_points() {

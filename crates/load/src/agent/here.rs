@@ -128,6 +128,9 @@ impl Here {
     /// what is new in the aim is made.
     pub(crate) fn aim(&mut self, aim: Aim) -> Result<(), Error> {
         let before = std::mem::replace(&mut self.aim, aim);
+        // Connections that are missing of both are replaced; what is due of others that have ended is nobody's.
+        let standing = usize::try_from(self.shared.standing()).unwrap_or(usize::MAX);
+        self.shared.interval().keep(before.connections.min(aim.connections).saturating_sub(standing));
         let made = self.pool.status().counts.connects;
         if let Some(total) = self.total.as_mut().filter(|_| !self.renews) {
             let all = total.saturating_add(aim.connections as u64);
