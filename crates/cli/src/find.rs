@@ -52,7 +52,9 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
     let mut found = Found::new(vary.name(), vary.words());
     found.command = Some(origin::command());
     let mut failure = None;
-    while let Some(amount) = search.next() {
+    while failure.is_none()
+        && let Some(amount) = search.next()
+    {
         let confirming = search.is_confirming();
         let tried = match one(&arguments, &mut machines, (&base, amount, search.left()), &stop) {
             Ok(tried) => tried,
@@ -84,9 +86,6 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
         }
         found.add(tried);
         failure = told.err();
-        if failure.is_some() {
-            break;
-        }
     }
     found.take(&search, failure.is_none() && signalled.get().is_none());
     // First what is kept, so that a reader that has gone takes nothing with it; the first that fails is told.

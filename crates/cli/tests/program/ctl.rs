@@ -403,7 +403,7 @@ fn a_server_that_does_not_answer_holds_no_signal_up() {
     let mut terminal = Terminal::start((80, 24), &[("NO_COLOR", "1")], &words);
     let mut asked = BufReader::new(listener.accept().expect("it asks").0);
     let request =
-        |asked: &mut BufReader<UnixStream>| while asked.by_ref().lines().next().expect("a line").expect("text") != "" {};
+        |asked: &mut BufReader<UnixStream>| while !asked.by_ref().lines().next().expect("a line").expect("text").is_empty() {};
     request(&mut asked);
     let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{status}", status.len());
     asked.get_mut().write_all(answer.as_bytes()).expect("it reads");
