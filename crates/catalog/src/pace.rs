@@ -128,8 +128,8 @@ impl Interval {
         self.0.nanoseconds.fetch_and(!SUSPENDED, Ordering::Relaxed);
     }
 
-    /// Keeps what is due of this number of connections that have ended, at most: no more will be replaced. A connection that is made later would ask
-    /// at once what was due long ago.
+    /// Keeps what is due of this number of connections that have ended, at most: no more will be replaced. A connection that is made
+    /// later would ask at once what was due long ago.
     pub fn keep(&self, most: usize) {
         self.left().into_iter().for_each(|mut left| left.truncate(most));
     }

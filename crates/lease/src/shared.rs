@@ -180,8 +180,8 @@ impl<K: Target, C: Send + 'static> Shared<K, C> {
         }
     }
 
-    /// Does what is due by time, until the last handle of the pool is gone and nothing is left of it: what is leased comes back and is closed, and
-    /// a close may be late.
+    /// Does what is due by time, until the last handle of the pool is gone and nothing is left of it: what is leased comes back and is
+    /// closed, and a close may be late.
     pub(crate) fn keep_time(self: &Arc<Self>) {
         loop {
             let mut state = self.lock();

@@ -20,7 +20,8 @@ pub struct Rate {
     pub asked: f64,
     /// Operations per second that were begun.
     pub begun: f64,
-    /// Operations that were due until the time was over, or the last connect of a schedule had begun, of the connections that there were to be.
+    /// Operations that were due until the time was over, or the last connect of a schedule had begun, of the connections that there
+    /// were to be.
     pub due: u64,
     /// Operations that were due and never begun: their turn did not come, or no connection was established.
     pub not_begun: u64,
@@ -82,7 +83,8 @@ impl Due {
         self.planned = None;
     }
 
-    /// Notes that all connections have begun. Where they are what is due, nothing more is: the time of the last answers is not that of the schedule.
+    /// Notes that all connections have begun. Where they are what is due, nothing more is: the time of the last answers is not that of
+    /// the schedule.
     pub(crate) fn all_begun(&mut self) {
         self.all_begun = self.per_second.is_some();
     }

@@ -36,8 +36,8 @@ pub struct Report {
     pub started: String,
     /// The end, when the last connection was closed: RFC 3339, UTC.
     pub ended: String,
-    /// True where the plan was carried out to its end; false: interrupted, stopped, no connection was left, or all was done but the part of a process
-    /// of clients, or an agent, that was lost.
+    /// True where the plan was carried out to its end; false: interrupted, stopped, no connection was left, or all was done but the part
+    /// of a process of clients, or an agent, that was lost.
     pub complete: bool,
     /// Reason why a run that is not complete ended early, in words.
     pub ended_early: Option<String>,

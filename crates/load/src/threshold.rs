@@ -100,8 +100,8 @@ impl Threshold {
     }
 
     /// Judges two sets of results: the change of the medians, or where it is not about a change, the median after. A change within the
-    /// spread of repeated runs is none that they show, and fails nothing. What one run of a set did not measure has not been measured: the
-    /// others would stand for it.
+    /// spread of repeated runs is none that they show, and fails nothing. What one run of a set did not measure has not been measured:
+    /// the others would stand for it.
     pub fn check_change(&self, before: &[Value], after: &[Value]) -> Judgement {
         let read = |results: &[Value]| results.iter().map(|result| self.read(result)).collect::<Option<Vec<f64>>>();
         let sides = [before, after].map(|results| read(results).unwrap_or_default());

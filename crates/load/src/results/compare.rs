@@ -68,7 +68,8 @@ pub struct Comparison {
     pub workload: String,
     /// The runs of the two sides.
     pub runs: [Vec<PathBuf>; 2],
-    /// Differences of the runs besides the figures, runs that were left out, and figures that not all runs of a side measured: a line each.
+    /// Differences of the runs besides the figures, runs that were left out, and figures that not all runs of a side measured: a line
+    /// each.
     pub notes: Vec<String>,
     /// Thresholds for the second side, or for the change.
     pub thresholds: Vec<Judgement>,

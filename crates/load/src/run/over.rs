@@ -25,7 +25,8 @@ pub(super) enum Over {
     AgentLost,
 }
 
-/// Returns why a run is over in which no connection has anything left to do. An agent that is gone has nothing left either, but did not do its part.
+/// Returns why a run is over in which no connection has anything left to do. An agent that is gone has nothing left either, but did
+/// not do its part.
 pub(super) fn nothing_left(is_done: bool, lost: u32) -> Over {
     match lost {
         _ if !is_done => Over::NoneLeft,
@@ -59,8 +60,8 @@ pub(super) fn ended_early(over: Over, plan: &Plan, report: &Report) -> Option<St
     Some(format!("{why}, after {:.1} s{of}", report.seconds))
 }
 
-/// Returns the time that the counted operations took: to the end of the last one, well or not, when there was nothing left to do; else to the end of
-/// the run's time, or to the last operation that was under way then and ended well.
+/// Returns the time that the counted operations took: to the end of the last one, well or not, when there was nothing left to do; else
+/// to the end of the run's time, or to the last operation that was under way then and ended well.
 pub(super) fn seconds(start: Instant, end: Instant, over: Over, tally: &Tally) -> f64 {
     let end = match over {
         Over::Done | Over::NoneLeft => tally.ended.unwrap_or(end),
