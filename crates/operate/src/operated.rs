@@ -314,6 +314,10 @@ impl Operated {
             carry::over(upgrade, &operator)?;
         }
         operator.run_hooks_of_start(&told)?;
+        // These threads are there before connections are, which would be lost with this process for the want of one. Until then they change nothing.
+        let held = server.hold_changes();
+        certificates::watch(&operator)?;
+        checks::begin(&operator)?;
         if let Some(upgrade) = &upgrade {
             *lock(&preparing) = false;
             match upgrade.ready() {
@@ -328,14 +332,10 @@ impl Operated {
                 operator.ledger.upgraded(since.elapsed());
             }
         }
+        drop(held);
         server.watch();
-        certificates::watch(&operator)?;
-        checks::begin(&operator)?;
         note_at_start(&server, program_settings::exposed(&program), unheard);
-        server.hub.manager.ready(&server.line());
-        let of = Arc::downgrade(&server);
-        server.hub.manager.keep_told(move || of.upgrade().map(|server| server.line())).map_err(no_thread)?;
-        tell_addresses(&server, metrics.as_ref())?;
+        tell_readiness(&server, metrics.as_ref());
         let asked: Vec<Pool> = [metrics, control].into_iter().flatten().collect();
         let end = operator.end(&told, &asked);
         if !operator.hooks.finish() {
@@ -474,6 +474,16 @@ fn wait_for_end(name: &str, pool: &Pool, news: &Sender<News>) {
     let (news, pool, of) = (news.clone(), pool.clone(), name.to_owned());
     // The receiver is gone when the program ends first. Without a thread the program ends by signals alone.
     let _ = spawn("join", move || drop(news.send(News::Stopped(of, pool.join()))));
+}
+
+/// Tells the service manager from now on, and standard output once, that this program serves. One that nothing is told of is still a server.
+fn tell_readiness(server: &Arc<Server>, metrics: Option<&Pool>) {
+    server.hub.manager.ready(&server.line());
+    let of = Arc::downgrade(server);
+    let kept = server.hub.manager.keep_told(move || of.upgrade().map(|server| server.line())).map_err(no_thread);
+    for why in [kept, tell_addresses(server, metrics)].into_iter().filter_map(Result::err) {
+        server.hub.note_or_print("NotTold", &json!(why.line), &why.line);
+    }
 }
 
 /// Tells the addresses. A server whose output nobody can take is still a server, and ends when it is asked to: a thread that may be left behind

@@ -67,7 +67,7 @@ pub(crate) fn level(event: &str) -> &'static str {
         "AdmissionPanicked" | "ConnectionPanicked" | "JobPanicked" | "ServicePanicked" | "LoopReplaced" | "LoopStuck"
         | "LoopNotStarted" | "ProcessReplaced" | "ProcessNotStarted" | "ThreadDied" | "WorkerReplaced" | "GaveUp"
         | "TakenBack" | "ListenerGone" | "ChangeFailed" | "UpgradeFailed" | "Failed" | "EndedNow" | "HookFailed"
-        | "HooksLeft" => "error",
+        | "HooksLeft" | "NotTold" => "error",
         "AcceptStarved" | "AlarmRaised" | "Checked" | "ChildKilled" | "CertificateExpires" | "SocketUnused" | "Exposed"
         | "Suppressed" | "LinesDropped" => "warning",
         kind if kind.ends_with("Failed") => "warning",
