@@ -189,7 +189,7 @@ impl<K: Target, C: Send + 'static> Pool<K, C> {
             if let Some(leased) = state.drained {
                 return Poll::Ready(leased);
             }
-            // A task may be polled any number of times before the end, and is woken once.
+            // A task may be polled any number of times before the end, by one waker in most executors: that one is kept once.
             if !state.drains.iter().any(|wake| wake.is_of(&waker)) {
                 state.drains.push(Wake::Task(waker));
             }

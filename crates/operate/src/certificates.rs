@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::listen::sets;
-use crate::operator::{Operator, spawn};
+use crate::operator::{Operator, spawn, wait_for_takeover};
 use crate::revisions::Cause;
 use crate::tls::{PoolTls, content};
 use crate::watched::Watched;
@@ -15,6 +15,7 @@ pub(crate) fn watch(operator: &Arc<Operator>) -> Result<(), Failure> {
 }
 
 fn follow(watched: &Watched, operator: &Weak<Operator>) {
+    wait_for_takeover(operator);
     loop {
         let Some(now) = operator.upgrade() else { return };
         let state = now.server.state();

@@ -2,7 +2,7 @@
 
 use crate::certificates;
 use crate::failure::Failure;
-use crate::operator::{Operator, spawn};
+use crate::operator::{Operator, spawn, wait_for_takeover};
 use crate::protocol::Checked;
 use crate::revisions::{CHECKS, Cause};
 use sockdrawer::Behaviour;
@@ -29,6 +29,7 @@ pub(crate) fn begin(operator: &Arc<Operator>) -> Result<(), Failure> {
 
 /// Makes the checks that are due. A check may take long: each has a thread of its own, so that none is late for another.
 fn follow(operator: &Weak<Operator>) {
+    wait_for_takeover(operator);
     let (tells, results): (_, Receiver<(String, Checked)>) = channel();
     let mut due: HashMap<String, Instant> = HashMap::new();
     loop {

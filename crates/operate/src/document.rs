@@ -237,7 +237,7 @@ impl Reader<'_> {
         if let Some(complete) = self.together {
             let said = document.program.set.clone();
             complete(&mut document.program);
-            // The text does not say the others.
+            // A value that was set here has no place in the text.
             said.iter().filter(|(name, value)| document.program.set.get(*name) != Some(value)).for_each(|(name, _)| {
                 self.places.values.remove(*name);
             });

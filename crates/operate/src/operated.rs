@@ -314,8 +314,8 @@ impl Operated {
             carry::over(upgrade, &operator)?;
         }
         operator.run_hooks_of_start(&told)?;
-        // These threads are there before connections are, which would be lost with this process for the want of one. Until then they change nothing.
-        let held = server.hold_changes();
+        // These threads are there before connections move here, which would be lost with this process for the want of one. They wait until then.
+        let held = replaces.then(|| server.hold_changes());
         certificates::watch(&operator)?;
         checks::begin(&operator)?;
         if let Some(upgrade) = &upgrade {

@@ -23,7 +23,7 @@ use std::fmt;
 use std::io::{self, IsTerminal};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -189,7 +189,7 @@ impl Operator {
         }
     }
 
-    /// Has the hooks of the start run, and waits for them, unless the program is to end: pools accept already, and are drained at once.
+    /// Has the hooks of the start run, and waits for them, unless the program is to end: pools that accept already are drained at once.
     pub(crate) fn run_hooks_of_start(&self, told: &Receiver<News>) -> Result<(), Failure> {
         let news = self.news.clone();
         if !self.hooks.ask_then(Moment::Started, move |result| drop(news.send(News::Started(result)))) {
@@ -356,6 +356,11 @@ impl Operator {
         // The receiver is gone when the program ends first.
         spawn(name, move || drop(news.send(wait())))
     }
+}
+
+/// Waits while changes are held back, as those of a new build are until it has taken over: what the build before has found comes with that.
+pub(crate) fn wait_for_takeover(operator: &Weak<Operator>) {
+    operator.upgrade().iter().for_each(|operator| drop(operator.server.hold_changes()));
 }
 
 /// Returns a time as it is said.

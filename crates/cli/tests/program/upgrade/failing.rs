@@ -157,11 +157,11 @@ fn a_thread_that_the_new_process_does_not_get_costs_no_connection() {
         return println!("skipped: strace is not installed (apt-get install strace)");
     }
     let mut scene = Scene::new("upgrade-threads");
-    // The main thread starts some in each part of its beginning; the last ones once it has taken over.
+    // The main thread starts some in each part of its beginning, a few for each CPU; the last ones once it has taken over.
     let failure = |number| Failure { side: Side::New, call: "clone3", errno: "EAGAIN", number };
     let met = (1..).take_while(|number| scene.round(failure(*number))).count();
     println!("the new process starts {met} threads, and was refused each of them once");
-    assert!((10..30).contains(&met), "it starts {met} threads");
+    assert!(met > 10, "it starts {met} threads");
 }
 
 #[test]
