@@ -214,7 +214,8 @@ fn a_loop_that_hangs_in_line_for_room_keeps_nothing_back() {
         config.stuck_after = Duration::from_secs(3600);
         let (pool, at) = start(config);
         let (mut holder, other) = one_in_each_loop(&pool, at);
-        let mut waiting: Vec<TcpStream> = (0..12).map(|_| connect(at)).collect();
+        // Some wait at the sockets of either loop.
+        let mut waiting: Vec<TcpStream> = (0..40).map(|_| connect(at)).collect();
         waiting.iter_mut().for_each(|client| client.write_all(b"y").expect("it is in the queue"));
         // Until both loops have seen that there is no room.
         pool.wait(Duration::from_millis(50), |_| false);
