@@ -311,7 +311,7 @@ impl Asking {
         let what = path.trim_start_matches('/').to_owned();
         signals::watch(move |signal| {
             print::tell_within(Duration::ZERO, format_args!("the {what} goes on in the server"));
-            signal_hook::low_level::exit(signal.exit().code().into());
+            signal.end_now();
         })?;
         self.chosen(path, chosen, more, |of| {
             if of["cut"] != 0 {

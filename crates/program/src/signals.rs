@@ -23,6 +23,11 @@ impl Signal {
             Signal::HangUp => Exit::HungUp,
         }
     }
+
+    /// Ends the program by it at once, whatever other threads wait for.
+    pub(crate) fn end_now(self) -> ! {
+        signal_hook::low_level::exit(self.exit().code().into())
+    }
 }
 
 /// Calls `on_signal` for each signal from now on. Call it before anything that takes time, or a signal ends the program at once.

@@ -168,7 +168,7 @@ pub(super) fn run(program: &str, mut client: Client, json: bool) -> Result<Exit,
     let draws = !json && io::stdout().is_terminal() && terminal::size().is_some();
     let keys = draws.then(|| keys::listen(move |key| _ = sender.send(key))).flatten();
     // At once: the server may be slow to answer, and the reader of the output slow to take it.
-    signals::watch(|signal| keys::without(|| signal_hook::low_level::exit(signal.exit().code().into())))?;
+    signals::watch(|signal| keys::without(|| signal.end_now()))?;
     let stopping = || {
         terminal::leave();
         keys::without(signals::stop_now);

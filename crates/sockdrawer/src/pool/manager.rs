@@ -13,7 +13,7 @@ use crate::net::Address;
 use crate::observe::{Event, Readiness, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::protocol::{Connect, Told};
-use crate::sync::{lock, wait};
+use crate::sync::{lock, try_lock, wait};
 use std::time::{Duration, Instant};
 
 /// Maximum time that a member that hangs is waited for when it is told whether to take connections.
@@ -64,7 +64,7 @@ impl<M: Members> Manager for Core<M> {
     }
 
     fn unlocked(&self) -> Option<(Model, Vec<Address>)> {
-        let control = self.control.try_lock().ok()?;
+        let control = try_lock(&self.control)?;
         Some((control.config.model, control.listeners.addresses()))
     }
 

@@ -15,7 +15,7 @@ use crate::observe::Event;
 use crate::pool::moving::Holder;
 use crate::pool::{Inherited, ListeningSockets, goes_on};
 use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use crate::sync::lock;
+use crate::sync::{lock, try_lock};
 use crate::sys::{Errno, passing};
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -322,7 +322,7 @@ impl Arrivals {
     /// now, or a successor of this process prepares.
     fn stand(&mut self) -> Option<Instant> {
         let before = self.before.clone();
-        let Ok(_given_up) = before.giving_up.try_lock() else { return Some(self.talk.now() + STANDS_AGAIN) };
+        let Some(_given_up) = try_lock(&before.giving_up) else { return Some(self.talk.now() + STANDS_AGAIN) };
         if !before.settle_now() {
             return Some(self.talk.now());
         }

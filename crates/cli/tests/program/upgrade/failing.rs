@@ -151,10 +151,19 @@ fn tracer_of(pid: Pid) -> Option<Pid> {
     Pid::from_raw(tracer.trim().parse().ok()?)
 }
 
+/// Returns whether strace is there, and says so where it is not.
+fn has_strace() -> bool {
+    let is_there = Command::new("strace").args(["-qq", "true"]).output().is_ok();
+    if !is_there {
+        println!("skipped: strace is not installed (apt-get install strace)");
+    }
+    is_there
+}
+
 #[test]
 fn a_thread_that_the_new_process_does_not_get_costs_no_connection() {
-    if Command::new("strace").args(["-qq", "true"]).output().is_err() {
-        return println!("skipped: strace is not installed (apt-get install strace)");
+    if !has_strace() {
+        return;
     }
     let mut scene = Scene::new("upgrade-threads");
     // The main thread starts some in each part of its beginning, a few for each CPU; the last ones once it has taken over.
@@ -166,8 +175,8 @@ fn a_thread_that_the_new_process_does_not_get_costs_no_connection() {
 
 #[test]
 fn a_call_that_fails_in_either_process_costs_no_connection() {
-    if Command::new("strace").args(["-qq", "true"]).output().is_err() {
-        return println!("skipped: strace is not installed (apt-get install strace)");
+    if !has_strace() {
+        return;
     }
     // The number of rounds of each errno in each process, both kinds of connections in one.
     let rounds = std::env::var("SOCKDRAWER_TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(3);

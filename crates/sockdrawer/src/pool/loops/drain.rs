@@ -1,8 +1,7 @@
 //! Asking connections of loops to end, and ending them.
 
 use super::Loops;
-use super::apply;
-use super::apply::ask;
+use super::apply::{self, ask};
 use super::shutdown::Shutdown;
 use crate::event_loop::EventLoop;
 use crate::event_loop::connections::ending::CountedEnd;
